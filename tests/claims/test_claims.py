@@ -149,28 +149,18 @@ class TestLoader:
         ("line", "message"),
         [
             ("{test: pass_at_k, method: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
-            (
-                "{test: pass_at_k, exhibit: t, method: a, other: b, k: 0, direction: up}",
-                ".k: .*allowed: primary",
-            ),
-            (
-                "{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
-                ".direction: 'more' is not",
-            ),
-            (
-                "{test: tail, exhibit: t, method: a, other: b, direction: not up}",
-                ": .*needs a margin",
-            ),
-            (
-                "{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
-                ".verdict: unknown key",
-            ),
-            (
-                "{test: taste, exhibit: t, method: a, other: b, direction: up}",
-                ".test: 'taste' is not .*tail",
-            ),
+            ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 0, direction: up}",
+             ".k: .*allowed: primary"),
+            ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
+             ".direction: 'more' is not"),
+            ("{test: tail, exhibit: t, method: a, other: b, direction: not up}",
+             ": .*needs a margin"),
+            ("{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
+             ".verdict: unknown key"),
+            ("{test: taste, exhibit: t, method: a, other: b, direction: up}",
+             ".test: 'taste' is not .*tail"),
         ],
-    )
+    )  # fmt: skip
     def test_a_faulty_test_is_an_error_that_names_file_and_fault(
         self, tmp_path: Path, line: str, message: str
     ) -> None:

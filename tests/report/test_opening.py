@@ -38,28 +38,15 @@ def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
                 "base has −16.0.",
             ],
         ),
-        (
-            0.1,
-            0.001,
-            0.1,
-            0.2,
-            [
-                "Branch has clearly more pass@1",
-                "from GRPO, which is not clear; the base has −16.0.",
-            ],
-        ),
+        (0.1, 0.001, 0.1, 0.2,
+         ["Branch has clearly more pass@1", "from GRPO, which is not clear; the base has −16.0."]),
         (0.2, 0.001, 0.1, 0.001, ["Branch has clearly more pass@1 than GRPO: +20.0"]),
         (0.2, 0.300, 0.1, 0.001, ["Branch is not clearly better or worse than GRPO: +20.0"]),
-        (
-            -0.1,
-            0.001,
-            0.1,
-            0.001,
-            ["Branch has clearly less pass@1 than GRPO: −10.0", "has more pass@1 than every"],
-        ),
+        (-0.1, 0.001, 0.1, 0.001,
+         ["Branch has clearly less pass@1 than GRPO: −10.0", "has more pass@1 than every"]),
         (-0.1, 0.001, 0.0, 1.000, ["Branch has clearly less pass@1"]),
     ],
-)
+)  # fmt: skip
 def test_a_control_is_not_named_as_the_method_that_gains(
     branch: float, p_branch: float, control: float, p_control: float, said: list[str]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from method_entries import ROWS, derived
 from report_frames import ROOT
-from study_edits import ALGORITHMS, STUDY, edit, message_of
+from study_edits import ALGORITHMS, edit, message_of
 
 from sage.exhibits import load_study, restore_study
 from sage.study import REGISTRIES, Algorithm, Guide, ResolvedStudy
@@ -150,19 +150,11 @@ def test_an_unknown_method_is_looked_for_among_the_studys_own() -> None:
     assert "or of own_methods; did you mean 'mine'?" in said
 
 
-def test_the_fault_of_a_base_is_told_once(own_config: Path) -> None:
-    edit(own_config / ALGORITHMS, "grpo.loss", "grop")
-    said = message_of(lambda: load_study("smoke", own_config))
+def test_the_fault_of_a_base_is_told_once(config: Path) -> None:
+    edit(config / ALGORITHMS, "grpo.loss", "grop")
+    said = message_of(lambda: load_study("smoke", config))
     assert said.count("'grop' is not allowed") == 1
     assert "algorithms.yaml: 1 fault\n  grpo.loss: " in said
-
-
-@pytest.fixture
-def own_config(tmp_path: Path) -> Path:
-    (tmp_path / "studies").mkdir()
-    for name in (ALGORITHMS, "benchmarks.yaml", STUDY):
-        (tmp_path / name).write_text((ROOT / "config" / name).read_text())
-    return tmp_path
 
 
 def test_entries_do_not_share_what_they_took_over() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,23 +111,6 @@ def test_an_unknown_study_brings_the_nearest_name(config: Path) -> None:
     )
 
 
-def test_a_model_whose_name_cannot_be_a_folder_is_refused(config: Path) -> None:
-    content = yaml.safe_load((config / STUDY).read_text())
-    content["models"]["my model"] = content["models"].pop("tiny")
-    (config / STUDY).write_text(yaml.safe_dump(content))
-    message = message_of(lambda: load_study("smoke", config))
-    assert message.splitlines()[1].startswith("  models: a key must begin with a letter from A")
-    assert "not 'my model'" in message
-
-
-def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> None:
-    mine = config / "my study.yaml"
-    shutil.copy(config / STUDY, mine)
-    assert "the name of the file: must begin with a letter from A to Z" in message_of(
-        lambda: load_study(str(mine), config)
-    )
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -151,6 +133,7 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
             "seeds: is a setting of the study; write --config 'set=seeds=VALUE'",
         ),
         ({}, "study: missing"),
+        ({"study": "smoke", "set": 3}, "set: must be a list, not 3; write [3]"),
     ],
 )
 def test_settings_of_the_machine_are_checked_too(content: dict[str, Any], fault: str) -> None:

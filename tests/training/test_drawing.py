@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
-from trainers import SMALL, trainer_of, write_parent
+from trainers import SMALL, logged, odd_sum, trainer_of, write_parent
 from transformers import LlamaConfig, PreTrainedModel, set_seed
 
 from sage.policies import load_model
@@ -45,11 +45,6 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_parent(tmp_path_factory.mktemp("parent") / "base", PROBLEMS, spread=6.0)
 
 
-def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """A reward that half of all completions earn."""
-    return [float(sum(ids) % 2) for ids in completion_ids]
-
-
 def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrainer:
     """A trainer as `train_rl` builds it, but for the reward; nothing is saved.
 
@@ -64,15 +59,10 @@ def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrain
         settings,
         algorithm,
         parent.with_name("scratch"),
-        reward=odd,
+        reward=odd_sum,
         stop_texts=settings.sampling.stop,
         **{"make_drawer": drawer, **changes},
     )
-
-
-def logged(trainer: SageTrainer) -> list[dict[str, Any]]:
-    trainer.train()
-    return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def push(model: Any, size: float) -> None:

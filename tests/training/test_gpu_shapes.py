@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from peft import get_peft_model
+from trainers import odd_sum
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, both_engines, needs_vllm
 
@@ -72,10 +73,6 @@ def write_random(folder: Path, shape: str, seed: int = 0) -> Path:
     return folder
 
 
-def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    return [float(sum(ids) % 2) for ids in completion_ids]
-
-
 def trained(
     base: Path, steps: int, prompts: int, tokens: int, engine: str = "vllm"
 ) -> list[dict[str, Any]]:
@@ -105,7 +102,7 @@ def trained(
     model = load_model(base, rl.weights_dtype(settings))
     trainer = SageTrainer(
         model=model,
-        reward_funcs=[odd],
+        reward_funcs=[odd_sum],
         args=config,
         train_dataset=rl.prompt_dataset(
             [Problem(p, p, "0", "math", "1", "test", "0") for p in PROBLEMS]

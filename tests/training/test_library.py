@@ -15,6 +15,8 @@ import pytest
 import torch
 from conftest import ROOT
 from datasets import Dataset
+from tiny_models import write_tiny
+from trainers import odd_sum
 from trl import GRPOConfig
 
 from sage.evaluation.pass_at_k import pass_at_k_with_intervals
@@ -22,20 +24,13 @@ from sage.grading import Grader
 from sage.method.anchors import K2
 from sage.method.credit import K1InReward
 from sage.method.guides import BranchGuide
-from sage.policies import (
-    PRODUCTS,
-    build_tiny,
-    load_model,
-    load_tokenizer,
-    save_checkpoint,
-    train_tokenizer,
-)
+from sage.policies import PRODUCTS, load_model, load_tokenizer
 from sage.prompting import last_boxed
 from sage.rivals.steer import Steer
 from sage.runtime.manifest import hardware
 from sage.sampling.interface import complete
 from sage.sampling.transformers_engine import TransformersSampler
-from sage.study import Architecture, Sampling
+from sage.study import Sampling
 from sage.training.drawers import transformers_rollouts
 from sage.training.rewards import graded_reward
 from sage.training.shaping import Shaping
@@ -61,25 +56,13 @@ PUBLIC = [
     "sage.training.shaping",
     "sage.training.trainer",
 ]
-ARCHITECTURE = Architecture(
-    hidden_size=32,
-    intermediate_size=64,
-    layers=2,
-    heads=2,
-    key_value_heads=1,
-    max_positions=256,
-    vocab_size=300,
-)
 SUMS = [f"{a}+{b}" for a in range(4) for b in range(4)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random tiny model with its tokenizer."""
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    tokenizer = train_tokenizer(SUMS, ARCHITECTURE.vocab_size)
-    save_checkpoint(build_tiny(ARCHITECTURE, tokenizer, 0), tokenizer, folder)
-    return folder
+    return write_tiny(tmp_path_factory.mktemp("model") / "tiny", SUMS, max_positions=256)
 
 
 def test_products_of_float32_may_be_rounded(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +103,6 @@ def config_in(folder: Path, **changes: Any) -> GRPOConfig:
 DATASET = Dataset.from_list([{"prompt": each, "answer": str(eval(each))} for each in SUMS])
 
 
-def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """A reward that half of all completions earn."""
-    return [float(sum(ids) % 2) for ids in completion_ids]
-
-
 def blocks() -> list[str]:
     """The Python of its section on scripts."""
     section = (ROOT / "docs/method.md").read_text().split("## In a script of your own")[1]
@@ -150,7 +128,7 @@ def test_a_choice_is_given_as_an_object(model: Path, tmp_path: Path) -> None:
     def trainer(shaping: Shaping, **changes: Any) -> SageTrainer:
         return SageTrainer(
             model=str(model),
-            reward_funcs=odd,
+            reward_funcs=odd_sum,
             args=config_in(tmp_path, **changes),
             train_dataset=DATASET,
             shaping=shaping,
@@ -170,7 +148,7 @@ def test_rollouts_follow_the_arguments_of_trl(model: Path, tmp_path: Path) -> No
     def trainer(**changes: Any) -> SageTrainer:
         return SageTrainer(
             model=str(model),
-            reward_funcs=odd,
+            reward_funcs=odd_sum,
             args=config_in(tmp_path, **changes),
             train_dataset=DATASET,
             stop_texts=["1"],

@@ -28,11 +28,10 @@ from conftest import ROOT
 from method_entries import ROWS, derived
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
-from trainers import SMALL, trainer_of, write_parent
+from trainers import SMALL, SUMS, trainer_of, write_parent
 
 from sage.method.guides import BranchGuide
 from sage.policies import load_model
-from sage.problems.record import Problem
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import RL, SFT, Algorithm
@@ -45,11 +44,7 @@ from sage.training.trainer import SageTrainer
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DRAW = SageTrainer._generate_single_turn
-PROBLEMS = [
-    Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0", hint=f"{a + b}")
-    for a in range(5)
-    for b in range(5)
-]
+PROBLEMS = [replace(problem, hint=problem.answer) for problem in SUMS]
 SETTINGS = RL.model_validate(
     SMALL.model_dump() | {"sampling": {"temperature": 1.0, "max_tokens": 12}, "checkpoint_every": 2}
 )

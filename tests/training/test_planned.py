@@ -15,7 +15,7 @@ import pytest
 import torch
 from method_entries import ROWS, derived
 from test_drawing import Noted, noting
-from trainers import SMALL, trainer_of, write_parent
+from trainers import SMALL, logged, trainer_of, write_parent
 
 from sage.method.guides import BranchGuide
 from sage.method.planners import Chosen, Draw, Drawn
@@ -93,11 +93,6 @@ def build(parent: Path, name: str, reward: Reward = some, **changes: Any) -> Sag
         shaping=changes.get("shaping", shaping),
         micro_batches=settings.micro_batches,
     )
-
-
-def logged(trainer: SageTrainer) -> list[dict[str, Any]]:
-    trainer.train()
-    return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def weights_of(trainer: SageTrainer) -> dict[str, torch.Tensor]:

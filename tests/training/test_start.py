@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PromptTuningConfig
-from trainers import SUMS, odd_sum, write_parent
+from trainers import SUMS, odd_sum
 from trl import GRPOConfig, GRPOTrainer
 
 from sage.method.advantages import Centred
@@ -25,11 +25,6 @@ from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
 
 Build = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS, spread=6.0)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from trl import SFTTrainer
 
 from sage.problems.record import Problem, read_problems
 from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm, Guide, ResolvedStudy
+from sage.study import RL, Algorithm, ResolvedStudy
 from sage.training import rl, sft
 from sage.training.checkpoints import claim
 from sage.training.examples import Solution
@@ -55,28 +55,6 @@ def train(
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(left[name], right[name]) for name in left | right)
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_weights(
-    smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path
-) -> None:
-    grpo = smoke_study.algorithms["grpo"]
-    first = train(smoke, smoke_study, grpo, tmp_path / "a", steps=2)
-    assert same(first, train(smoke, smoke_study, grpo, tmp_path / "b", steps=2))
-
-
-@pytest.mark.slow
-def test_a_guide_that_is_one_everywhere_changes_nothing(
-    smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path
-) -> None:
-    grpo = smoke_study.algorithms["grpo"]
-    flat = grpo.model_copy(update={"guide": Guide(kind="branch", settings={"ratio": 0.0})})
-    steep = {"ratio": 0.3, "threshold": 0.0}
-    guided = grpo.model_copy(update={"guide": Guide(kind="branch", settings=steep)})
-    plain = train(smoke, smoke_study, grpo, tmp_path / "plain", steps=3)
-    assert same(plain, train(smoke, smoke_study, flat, tmp_path / "flat", steps=3))
-    assert not same(plain, train(smoke, smoke_study, guided, tmp_path / "guided", steps=3))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, copy_project, snakemake_in
 from huggingface_hub import constants
+from report_frames import changed
 
 from sage.exhibits import load_study
 from sage.problems.fetching import MIRROR
@@ -199,8 +200,7 @@ def test_vllm_takes_no_adapter_in_float32_on_a_gpu(
 ) -> None:
     study = qwen(rl)
     drawn = study.study.evaluation.model_copy(update=evaluation)
-    whole = study.study.model_copy(update={"evaluation": drawn})
-    study = study.model_copy(update={"study": whole})
+    study = changed(study, evaluation=drawn)
     assert ("vLLM's precision" in found(study, tmp_path)) is is_refused
     assert "vLLM's precision" not in found(study, tmp_path, device="cpu")
 

@@ -28,38 +28,26 @@ from sage.tools.targets import MOST_FILES, ending, no_target
         ("run smoke table1 --cores 2 -n", "table1 --cores 2 -n --config study=smoke"),
         ("run smoke -j4", "-j4 --config study=smoke"),
         ("run -n smoke table1", "--cores all -n table1 --config study=smoke"),
-        (
-            "run --cores 1 config/studies/smoke.yaml",
-            "--cores 1 --config study=config/studies/smoke.yaml",
-        ),
-        (
-            "run -n --configfile config/studies/mini.yaml --keep-going smoke",
-            "--cores all -n --configfile config/studies/mini.yaml --keep-going "
-            "--config study=smoke",
-        ),
+        ("run --cores 1 config/studies/smoke.yaml",
+         "--cores 1 --config study=config/studies/smoke.yaml"),
+        ("run -n --configfile config/studies/mini.yaml --keep-going smoke",
+         "--cores all -n --configfile config/studies/mini.yaml --keep-going "
+         "--config study=smoke"),
         ("run --workflow-profile profiles/slurm", "--workflow-profile profiles/slurm"),
         ("plan mini", "plan --cores 1 --config study=mini"),
         ("plan mini --card h100", "plan --cores 1 --config study=mini card=h100"),
         ("plan mini --card=a100 -n", "plan --cores 1 -n --config study=mini card=a100"),
-        (
-            "check smoke --config device=cuda results=/tmp/x --keep-going",
-            "check --cores 1 --keep-going --config study=smoke device=cuda results=/tmp/x",
-        ),
-        (
-            "compare smoke reports/mini/mini",
-            "compare --cores 1 --config study=smoke kept=reports/mini/mini",
-        ),
-        (
-            "run smoke --set rl.steps=10 --set=seeds=[1,2]",
-            '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]',
-        ),
-        (
-            "run smoke rl.steps=10 results=/tmp/x -n seeds=[1,2]",
-            '--cores all -n --config study=smoke results=/tmp/x set=["rl.steps=10", "seeds=[1,2]"]',
-        ),
+        ("check smoke --config device=cuda results=/tmp/x --keep-going",
+         "check --cores 1 --keep-going --config study=smoke device=cuda results=/tmp/x"),
+        ("compare smoke reports/mini/mini",
+         "compare --cores 1 --config study=smoke kept=reports/mini/mini"),
+        ("run smoke --set rl.steps=10 --set=seeds=[1,2]",
+         '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]'),
+        ("run smoke rl.steps=10 results=/tmp/x -n seeds=[1,2]",
+         '--cores all -n --config study=smoke results=/tmp/x set=["rl.steps=10", "seeds=[1,2]"]'),
         ("run smoke --resources gpu=2", "--cores all --resources gpu=2 --config study=smoke"),
     ],
-)
+)  # fmt: skip
 def test_a_command_line_becomes_one_of_snakemake(
     line: str, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,25 +61,6 @@ def test_a_command_line_becomes_one_of_snakemake(
 @pytest.mark.parametrize("word", ["--verbose", "--logger", "--quiet", "--list"])
 def test_snakemakes_own_output_is_there_for_who_asks(word: str) -> None:
     assert command.snakemake_words("run", ["smoke", word])[1]
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("rum smoke", "no command 'rum'; did you mean 'run'?"),
-        ("run --set rl.steps", "--set rl.steps: must be KEY=VALUE, such as --set rl.steps=10"),
-        ("run --config study = smoke", "--config study: must be KEY=VALUE without spaces"),
-        ("run --config rl.steps=10", "rl.steps is a setting of the study; write --set rl.steps=10"),
-        ("watch smok --every 0", "study: 'smok' is neither a study in"),
-        ("watch smoke --every 0 --set rl.stepz=1", "unknown key; did you mean 'steps'?"),
-    ],
-)
-def test_a_wrong_command_line_is_answered_before_snakemake_starts(
-    line: str, said: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    assert command.main(line.split()) in (1, 2)
-    assert said in capsys.readouterr().err
 
 
 def test_a_stop_from_the_keyboard_is_one_line(

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import own_things
 import pytest
 import yaml
 from conftest import ROOT, copy_project, snakemake_in
@@ -55,14 +54,8 @@ def test_an_edited_data_file_is_read_again_and_verify_sees_it(tmp_path: Path) ->
     assert "all match" in run(*options, "verify").stdout
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model and problems; read only."""
-    return own_things.make(tmp_path_factory.mktemp("own")).parent
-
-
 def test_the_study_of_eval_loads_and_is_not_replaced_by_another(
-    made: Path,
+    own_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -72,7 +65,7 @@ def test_the_study_of_eval_loads_and_is_not_replaced_by_another(
     monkeypatch.setattr(command, "_quietly", lambda own: runs.append(own) or 0)
     monkeypatch.setattr(command, "release_stale_lock", lambda folder: False)
     columns = ["--problem", "q", "--answer", "a", "--name", "mine"]
-    words = [str(made / "model"), "--data", str(made / "doubles.csv"), *columns]
+    words = [str(own_folder / "model"), "--data", str(own_folder / "doubles.csv"), *columns]
     asked = [*words, "--samples", "9", f"results={tmp_path}", "--cores", "1", "seeds=[1]"]
     assert command.main(["eval", *asked]) == 0
     file = tmp_path / "mine/study.yaml"
@@ -100,12 +93,12 @@ def test_models_are_called_by_as_much_of_their_paths_as_tells_them_apart(tmp_pat
 
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
-def test_own_models_take_few_jobs_to_a_page(made: Path, tmp_path: Path) -> None:
+def test_own_models_take_few_jobs_to_a_page(own_folder: Path, tmp_path: Path) -> None:
     folder = copy_project(tmp_path / "sage")
-    shutil.copytree(made / "model", tmp_path / "other")
+    shutil.copytree(own_folder / "model", tmp_path / "other")
 
     def run(*words: str) -> str:
-        data = ["--data", str(made / "doubles.csv"), "--problem", "q", "--answer", "a"]
+        data = ["--data", str(own_folder / "doubles.csv"), "--problem", "q", "--answer", "a"]
         asked = [sys.executable, "-m", "sage.tools.command", "eval", *words, *data]
         more = ["--samples", "4", "--tokens", "8", "--name", "own"]
         told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -113,9 +106,9 @@ def test_own_models_take_few_jobs_to_a_page(made: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    one = run(str(made / "model"), "-n")
+    one = run(str(own_folder / "model"), "-n")
     assert int(re.search(r"(\d+) jobs", one)[1]) <= 6
-    told = run(str(made / "model"), str(tmp_path / "other"), "--cores", "2")
+    told = run(str(own_folder / "model"), str(tmp_path / "other"), "--cores", "2")
     results = folder / "results/own"
     assert f"Report: {results.relative_to(folder)}/report/index.html" in told
     assert "other - model: pass@1" in told

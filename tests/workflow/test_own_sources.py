@@ -29,16 +29,10 @@ from sage.study import ResolvedStudy, StudyError
 from sage.tools import new
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a study of its own, its model and its data; read only."""
-    return own_things.make(tmp_path_factory.mktemp("own")).parent
-
-
 @pytest.fixture
-def own(made: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
-    return Path(shutil.copytree(made, tmp_path / "own"))
+def own(own_folder: Path, tmp_path: Path) -> Path:
+    """A folder with a study of its own, its model and its data, to be changed."""
+    return Path(shutil.copytree(own_folder, tmp_path / "own"))
 
 
 def load(folder: Path) -> ResolvedStudy:
@@ -136,25 +130,9 @@ def test_a_comma_in_the_name_of_a_column_separates_nothing(tmp_path: Path) -> No
     assert [(p.problem, p.answer) for p in settings.problems("a")] == [("1+1", "2")]
 
 
-def _empty(own: Path) -> None:
-    (own / "doubles.csv").write_text("q,a\n")
-
-
-def _ragged(own: Path) -> None:
-    (own / "doubles.csv").write_text("q,a\n1+1,2\n2+2,4,5\n")
-
-
-def _gap(own: Path) -> None:
-    (own / "doubles.csv").write_text("q,a\n1+1,2\n2+2,\n")
-
-
 def _twice(own: Path) -> None:
     (own / "doubles.csv").write_text("q,a,n\n1+1,2,x\n2+2,4,x\n")
     edit(own / "mine.yaml", "problems.mine.fields.id", "n")
-
-
-def _latin(own: Path) -> None:
-    (own / "doubles.csv").write_bytes("q,a\nWas heißt zwei?,2\n".encode("latin-1"))
 
 
 def _no_safetensors(own: Path) -> None:
@@ -187,50 +165,44 @@ def _set(key: str, value: Any) -> Callable[[Path], None]:
     return lambda own: edit(own / "mine.yaml", key, value)
 
 
+def _rows(content: str, encoding: str = "utf-8") -> Callable[[Path], object]:
+    return lambda own: (own / "doubles.csv").write_bytes(content.encode(encoding))
+
+
 @pytest.mark.parametrize(
     ("spoil", "parts"),
     [
-        (
-            _set("problems.mine.file", "doubels.csv"),
-            ["problems.mine.file: ", "doubels.csv does not"],
-        ),
-        (
-            _set("problems.mine.file", "rows.txt"),
-            ["problems.mine.file: ", "must end in .csv, .jsonl"],
-        ),
-        (_empty, ["problems.mine.file: ", "doubles.csv: has no rows"]),
-        (_ragged, ["problems.mine.file: ", "line 3 has more fields than line 1"]),
-        (_latin, ["problems.mine.file: ", "UTF-8"]),
-        (_gap, ["problems.mine.fields.answer: ", "doubles.csv, row 2: no answer under a"]),
+        (_set("problems.mine.file", "doubels.csv"),
+         ["problems.mine.file: ", "doubels.csv does not"]),
+        (_set("problems.mine.file", "rows.txt"),
+         ["problems.mine.file: ", "must end in .csv, .jsonl"]),
+        (_rows("q,a\n"), ["problems.mine.file: ", "doubles.csv: has no rows"]),
+        (_rows("q,a\n1+1,2\n2+2,4,5\n"),
+         ["problems.mine.file: ", "line 3 has more fields than line 1"]),
+        (_rows("q,a\nWas heißt zwei?,2\n", "latin-1"), ["problems.mine.file: ", "UTF-8"]),
+        (_rows("q,a\n1+1,2\n2+2,\n"),
+         ["problems.mine.fields.answer: ", "doubles.csv, row 2: no answer under a"]),
         (_twice, ["problems.mine.fields.id: ", "the id 'mine-x', in rows 1 and 2"]),
-        (
-            _set("problems.mine.fields", DROPPED),
-            ["problems.mine.fields.problem: ", "no column 'problem'; its columns: q, a"],
-        ),
+        (_set("problems.mine.fields", DROPPED),
+         ["problems.mine.fields.problem: ", "no column 'problem'; its columns: q, a"]),
         (_set("problems.mine.first", 11), ["problems.mine.first: ", "has 10 problems"]),
         (_set("problems.mine.levels", [3]), ["problems.mine.levels: ", "no level 3"]),
         (_set("problems.mine.hints", True), ["problems.mine.hints: ", "fields.solution"]),
         (_set("models.own.base.folder", "modle"), ["models.own.base.folder: ", "modle does not"]),
-        (
-            _no_safetensors,
-            ["models.own.base.folder: ", "only pytorch_model.bin", "save_pretrained"],
-        ),
+        (_no_safetensors,
+         ["models.own.base.folder: ", "only pytorch_model.bin", "save_pretrained"]),
         (_with_code, ["models.own.base.folder: ", "auto_map", "never run"]),
         (_no_tokenizer, ["models.own.base.folder: ", "no tokenizer"]),
         (_adapter_alone, ["models.own.base.folder: ", "name it under `adapter`"]),
         (_set("models.own.base.adapter", "model"), ["models.own.base.adapter: ", "not an adapter"]),
-        (
-            _adapter_pickled,
-            ["models.own.base.adapter: ", "has no adapter_model.safetensors", "can hold code"],
-        ),
+        (_adapter_pickled,
+         ["models.own.base.adapter: ", "has no adapter_model.safetensors", "can hold code"]),
         (_set("models.own.algorithms", ["grpo"]), ["models.own.rl: missing", "leave algorithms"]),
-        (
-            _set("exhibits.accuracy.algorithms", ["grpo"]),
-            ["exhibits.accuracy.model: 'own' has no rl"],
-        ),
+        (_set("exhibits.accuracy.algorithms", ["grpo"]),
+         ["exhibits.accuracy.model: 'own' has no rl"]),
         (_set("exhibits.accuracy.kind", "training"), ["exhibits.accuracy.model: 'own' has no rl"]),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_named_before_any_job(
     own: Path, spoil: Callable[[Path], None], parts: list[str]
 ) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from conftest import ROOT
+from study_edits import ALGORITHMS, edit
 
 from sage.exhibits import load_study
 from sage.exhibits.kind import Kind
@@ -134,17 +134,13 @@ def test_settings_of_ones_own_class_are_checked(
         REGISTRIES["guide"].build("own_choices:Bold", settings)
 
 
-def test_a_command_in_a_study_is_not_run(tmp_path: Path) -> None:
+def test_a_command_in_a_study_is_not_run(config: Path, tmp_path: Path) -> None:
     """A study whose guide is a function of the standard library: refused, with its reason."""
-    (tmp_path / "studies").mkdir()
-    for name in ("algorithms.yaml", "benchmarks.yaml", "studies/smoke.yaml"):
-        (tmp_path / name).write_text((ROOT / "config" / name).read_text())
-    rows = yaml.safe_load((tmp_path / "algorithms.yaml").read_text())
     ran = tmp_path / "ran"
-    rows["grpo"]["guide"] = {"kind": "os:system", "settings": {"command": f"touch {ran}"}}
-    (tmp_path / "algorithms.yaml").write_text(yaml.safe_dump(rows))
+    guide = {"kind": "os:system", "settings": {"command": f"touch {ran}"}}
+    edit(config / ALGORITHMS, "grpo.guide", guide)
     with pytest.raises(StudyError, match=r"grpo\.guide\.kind: 'os:system' is .+ not a class"):
-        load_study("smoke", tmp_path)
+        load_study("smoke", config)
     assert not ran.exists()
 
 

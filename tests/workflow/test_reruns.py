@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import ROOT, SMOKE, snakemake_in, undisturbed
+from report_frames import changed
 
 from sage.exhibits import load_study
 from sage.study import ResolvedStudy
@@ -191,9 +192,7 @@ def test_a_model_with_another_engine_reruns_no_sampling_of_others(
     models = smoke_study.study.models | {
         "other": model.model_copy(update={"evaluation": with_vllm})
     }
-    study = smoke_study.study.model_copy(update={"models": models})
-    study = smoke_study.model_copy(update={"study": study})
-    inputs = input_functions(STUDY=study)
+    inputs = input_functions(STUDY=changed(smoke_study, models=models))
     inputs.sampling_code.__globals__["code_of"] = lambda *modules: modules
     engines = {
         name: inputs.sampling_code(SimpleNamespace(model=name))[2:] for name in ("tiny", "other")

@@ -153,14 +153,6 @@ def test_hostile_answers_get_a_verdict_and_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "canary").exists()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
-        pytest.skip("no chromium is installed to open the page with")
-    return found
-
-
 def page_of(study: ResolvedStudy, folder: Path, texts: list[str]) -> str:
     """A page whose browser shows `texts` as completions and in problems."""
     benchmark = study.model("tiny").benchmarks[0]

@@ -256,32 +256,3 @@ def test_no_exhibit_can_take_the_name_of_a_rule(tmp_path: Path, name: str) -> No
         f"exhibits.{name}: this name is reserved for a rule or for an exhibit of every"
         in done.stdout
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--config", "study=smok"), "did you mean 'smoke'"),
-        (("--config", "studdy=smoke"), "did you mean 'study'"),
-        (("--config", "study=smoke", "device=gpu"), "device"),
-    ],
-)
-def test_a_bad_setting_stops_the_run_before_any_job(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    done = snakemake_in(copy_project(tmp_path / "sage"))("--cores", "1", *arguments)
-    assert done.returncode == 1
-    assert message in done.stdout
-    assert "Traceback" not in done.stdout
-    assert not (tmp_path / "sage" / "results").exists()
-
-
-def test_a_bad_study_names_file_key_value_and_remedy(tmp_path: Path) -> None:
-    folder = copy_project(tmp_path / "sage")
-    study = folder / "config/studies/smoke.yaml"
-    study.write_text(study.read_text().replace("grpo_no_kl, ", "grpo_nokl, "))
-    done = snakemake_in(folder)("--cores", "1", *SMOKE)
-    assert done.returncode == 1
-    assert "config/studies/smoke.yaml" in done.stdout
-    assert "models.tiny.algorithms[1]: 'grpo_nokl'" in done.stdout
-    assert "did you mean 'grpo_no_kl'" in done.stdout
