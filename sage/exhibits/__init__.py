@@ -111,7 +111,9 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
 
 
 def kept_study(folder: Path) -> ResolvedStudy:
-    """The study of a kept run, of this version or an earlier one. Raises as `updated` does."""
+    """The study of a kept run, of this version or an earlier one; its own classes may lie in the
+    folder of its question. Raises as `updated` does."""
+    reading.import_from(folder, folder.parent)
     return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
 
 

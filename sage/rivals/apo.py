@@ -13,9 +13,9 @@ is GRPO, and where S is empty nothing is pulled.
 Its authors take lambda 1.05, beta 0.1 and K = 8, as here; formula and values are from a reader's
 notes of the paper, which was not at hand itself. How their clip treats the pull is not known: here
 w is clipped as in GRPO, and the pull is not. In a small vocabulary 8 tokens are a larger share of
-it than in theirs. Where the reference is sure of the drawn token, Z is near 0 and the pull, which is
-divided by it, has no bound: in the world of sums each run ended with 0.1 % right or less, at every
-rate (reports/rivals/second_tuning/tuned_rates.json).
+it than in theirs. Where the reference is sure of the drawn token, Z is near 0, and the pull, which
+is divided by it, has no bound: in the world of sums each run ended with 0.1 % right or less, at
+every rate (reports/rivals/second_tuning/tuned_rates.json).
 """
 
 from __future__ import annotations

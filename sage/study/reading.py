@@ -51,6 +51,13 @@ def load_settings(config: Mapping[str, Any]) -> Settings:
     return checked
 
 
+def import_from(*folders: Path) -> None:
+    """Lets a study name classes of Python files in `folders`, after all that Python finds itself."""
+    for folder in map(str, map(Path.resolve, folders)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
 def load_study(
     study: str,
     config_folder: Path,
@@ -66,9 +73,8 @@ def load_study(
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
-    for file in (written.file, *lineage(study, config_folder)):
-        if (beside := str(file.resolve().parent)) not in sys.path:
-            sys.path.append(beside)  # for classes in files beside the study and what it extends
+    # For classes in files beside the study and what it extends.
+    import_from(*(file.parent for file in (written.file, *lineage(study, config_folder))))
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)
