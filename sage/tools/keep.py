@@ -396,6 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.check is not None:
         failed = False
         for folder in given.check or kept_runs():
+            if not (folder / STUDY).is_file():
+                parser.error(f"{folder} has no {STUDY}, so it cannot be computed again")
             if given.redraw:
                 given.redraw.mkdir(parents=True, exist_ok=True)
                 print(", ".join(redraw(folder, given.redraw)))

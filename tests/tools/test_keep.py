@@ -123,3 +123,11 @@ def test_only_guides_that_are_compared_can_be_untested(tmp_path: Path) -> None:
 def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="not finished"):
         keep(tmp_path / "results", tmp_path / "kept", [], "")
+
+
+def test_a_folder_without_its_study_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command(["keep", "--check", str(tmp_path)])
+    assert f"{tmp_path} has no study.json" in capsys.readouterr().err
