@@ -52,7 +52,7 @@ def load_settings(config: Mapping[str, Any]) -> Settings:
 
 
 def import_from(*folders: Path) -> None:
-    """Lets a study name classes of Python files in `folders`, after all that Python finds itself."""
+    """Lets a study name classes of Python files in `folders`; what Python finds itself is first."""
     for folder in map(str, map(Path.resolve, folders)):
         if folder not in sys.path:
             sys.path.append(folder)
