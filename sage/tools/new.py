@@ -52,24 +52,27 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--study", default="smoke", help="which --method extends (default: smoke)")
     parser.add_argument("--model", help="a model's folder, or OWNER/NAME of the hub")
     add_data(parser, "a .csv, .jsonl or .parquet, or OWNER/NAME", required=False)
-    parser.add_argument("--out", type=Path, default=Path("my_study.yaml"), help="the study's file")
+    parser.add_argument(
+        "--out", type=Path, help="the study's file (default: my_study.yaml); of --method its folder"
+    )
     given = parser.parse_args(arguments)
     if not given.method and not (given.model and given.data):
         parser.error("name --model and --data, or --method")
     try:
         if given.method:
-            given.out = Path(given.method) / ALONE
+            given.out = (given.out or Path(given.method)) / ALONE
             text = method_text(given.method, given.study)
-            given.out.parent.mkdir()
+            given.out.parent.mkdir(parents=True)
             shutil.copy(GUIDE, given.out.with_name("my_method.py"))
         else:
+            given.out = given.out or Path("my_study.yaml")
             text = study_text(given.model, given.data, given.problem, given.answer, given.out)
             given.out.parent.mkdir(parents=True, exist_ok=True)
         with open(given.out, "x", encoding="utf-8") as file:
             file.write(text)
     except (DataError, ValueError, OSError) as error:
         exists = (
-            f"the folder {given.method} exists already; choose another name"
+            f"the folder {given.out.parent} exists already; name another with --out"
             if given.method
             else f"{given.out} exists already; name another file with --out"
         )

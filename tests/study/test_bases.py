@@ -97,6 +97,11 @@ def test_a_method_of_ones_own_is_written_with_its_study_and_found_there(
     signals = Signals(-entropies, entropies, torch.ones(1, 2))
     factors = made.factors(signals, Moment(0, 1, Noise("x")))
     torch.testing.assert_close(factors, torch.tensor([[1.0, 1.3]]))
+    assert command.main(["new", "--method", "mine", "--out", "own/elsewhere"]) == 0
+    assert sorted(file.name for file in Path("own/elsewhere").iterdir()) == [
+        "my_method.py",
+        "study.yaml",
+    ]
 
 
 def test_a_package_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:
