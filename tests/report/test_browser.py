@@ -42,6 +42,7 @@ class TestBrowser:
         assert len(text.encode()) <= whole // 2
         assert all(run["cells"] for run in data["runs"])  # every row still has something
 
+    @pytest.mark.slow
     def test_a_study_of_400_files_of_long_completions_still_has_a_page(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -71,6 +71,7 @@ BEFORE_COUNTS = {"first_world", "smollm"}
 """Runs kept before their counts were."""
 
 
+@pytest.mark.slow
 def test_numbers_of_every_kept_run_follow_from_its_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -80,6 +81,7 @@ def test_numbers_of_every_kept_run_follow_from_its_counts(
     assert capsys.readouterr().out.count("follow from counts") == len(folders - BEFORE_COUNTS)
 
 
+@pytest.mark.slow
 def test_a_kept_run_is_written_anew_from_its_counts(tmp_path: Path) -> None:
     """Intervals by another rule are replaced, doses stay, and the page says it once."""
     kept, folder = ROOT / "reports/dose/dose", tmp_path / "dose"

@@ -362,6 +362,7 @@ class TestNew:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_a_written_study_runs_to_a_page_and_edits_run_it_again(own: Path, tmp_path: Path) -> None:
     code, _ = TestNew().write(own, "--problem", "q", "--answer", "a")
     assert code == 0
