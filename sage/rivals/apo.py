@@ -10,12 +10,12 @@ So the drawn token of a wrong completion is pushed down (`apo_push`, lambda), an
 tokens of the reference are pulled up (`apo`; beta is kl_coefficient). With lambda 1 and beta 0 it
 is GRPO, and where S is empty nothing is pulled.
 
-Its authors take lambda 1.05, beta 0.1 and K = 8, as here; formula and values are from a reader's
-notes of the paper, which was not at hand itself. How their clip treats the pull is not known: here
-w is clipped as in GRPO, and the pull is not. In a small vocabulary 8 tokens are a larger share of
-it than in theirs. Where the reference is sure of the drawn token, Z is near 0, and the pull, which
-is divided by it, has no bound: in the world of sums each run ended with 0.1 % right or less, at
-every rate (reports/rivals/second_tuning/tuned_rates.json).
+Its authors take lambda 1.05, beta 0.1 and K = 8, as here. Formula and values are from a reader's
+notes; the paper itself was not read. The notes do not say how the clip treats the pull: here w is
+clipped as in GRPO, and the pull is not. In a small vocabulary 8 tokens are a larger share of it
+than in theirs. In the world of sums no run ended with more than 0.1 % right, at any rate
+(reports/rivals/second_tuning/tuned_rates.json). A likely reason: where the reference is sure of
+the drawn token, Z is near 0, and the pull goes on when M is above Z, up to 1 / Z.
 """
 
 from __future__ import annotations

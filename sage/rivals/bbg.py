@@ -10,10 +10,9 @@ With k = 1 it is GRPO. For 8 rollouts and k = 16 prompts with 1, 2 and 3 right o
 and 0.03, those with more nothing. So the step is smaller as well: compare at rates tuned for each.
 
 Its authors give prompts without a right rollout signed advantages, 1 and -1; `signed` gives them to
-all prompts, GRPO's are 0 there. u and tau's place are theirs, as an implementation of others has
-them (Eq. 8 and 9), for the paper itself was not at hand; so are k and tau of that implementation.
-The weight relative to u(0) is this project's choice. The posterior is that of the step's rollouts:
-nothing is remembered.
+all prompts, GRPO's are 0 there. u and the place of tau (Eq. 8 and 9), and the values of k and tau,
+are from an implementation of others; the paper itself was not read. The weight relative to u(0) is
+this project's choice. The posterior is that of the step's rollouts: nothing is remembered.
 """
 
 from __future__ import annotations

@@ -13,10 +13,7 @@ rule sample:
         manifest=RESULTS.sample_manifest(RUN, "{benchmark}"),
     log:
         RESULTS.log("samples/{model}/{algorithm}/seed{seed}/{benchmark}"),
-    # Before RL what an exhibit waits for that draws itself: one that starts last runs alone.
-    priority:
-        lambda w: first_pages_before(0)(w)
-        + 3 * (str(RESULTS.samples(run_of(w), w.benchmark)) in drawn_beside())
+    priority: sample_priority
     conda:
         ENVIRONMENT
     resources:

@@ -83,7 +83,7 @@ rule measure:
 use rule measure as measure_with_model with:
     wildcard_constraints:
         exhibit=one_of(WITH_MODEL),
-    priority: 3
+    priority: 3  # as `sample_priority`
     resources:
         gpu=gpus,
         gpus_asked=gpus,

@@ -47,6 +47,12 @@ def drawn_beside():
     return {str(path) for each in inputs for path in each.get("samples", [])}
 
 
+def sample_priority(wildcards):
+    """Before RL what an exhibit waits for that draws itself: one that starts last runs alone."""
+    file = RESULTS.samples(run_of(wildcards), wildcards.benchmark)
+    return first_pages_before(3 * (str(file) in drawn_beside()))(wildcards)
+
+
 def measuring_code(wildcards):
     """The code that decides what is measured, and a user's own files."""
     exhibit = kind_of(STUDY, wildcards.exhibit)
