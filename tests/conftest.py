@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,6 +110,14 @@ def project(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
             run_smoke(copy_project(folder))
             done.touch()
     return folder
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Return once `condition` holds; fail if it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.1)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,15 @@ def code_digest(module: str) -> str:
 
     Comments, docstrings and layout do not count, nor does the version of Python.
     """
+    files = map(Path, module_files(module, WITHOUT_EFFECT))
+    return _digest_of(tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@cache
+def _digest_of(files: tuple[tuple[Path, int], ...]) -> str:
+    """The digest of what files do, read once until one is changed."""
     trees = {}
-    for name in module_files(module, WITHOUT_EFFECT):
-        path = Path(name)
+    for path, _ in files:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         trees[path.relative_to(PACKAGE).as_posix()] = _plain(_without_docstrings(tree))
     return digest(trees)

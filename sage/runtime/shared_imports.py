@@ -55,7 +55,14 @@ MODELS = (
 """What jobs with a model import."""
 
 # A fork is safe without a second thread, which pyarrow's allocator would have, and without a GPU.
-_OF_SERVER = {"CUDA_VISIBLE_DEVICES": "", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+# Memory that glibc keeps for the next tensor need not be cleared anew by the kernel: a step of RL
+# in the mini study takes a tenth less.
+_OF_SERVER = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432:glibc.malloc.top_pad=67108864:"
+    "glibc.malloc.trim_threshold=1073741824:glibc.malloc.hugetlb=1",
+}
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 

@@ -22,12 +22,11 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import safe_globals
 
 from sage.problems.record import Problem
-from sage.runtime.dependencies import PACKAGE
+from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.files import file_sum, file_sums, write_json_atomic, write_text_atomic
-from sage.runtime.identity import code_digest
 from sage.runtime.manifest import settings_sum
 from sage.study import Algorithm
-from sage.study.algorithms import built, choice_files
+from sage.study.algorithms import choice_files
 from sage.training.processes import rank
 
 KEPT = 2
@@ -63,16 +62,16 @@ def sources(
     """What a run is made from, by content: checkpoints of another are not continued.
 
     Checkpoints are told apart by their manifests, which say when they were made. The code is that
-    of training, of the method's choices, and of the user's own classes.
+    of training, of the method's choices, and of the user's own classes: the files as they are, for
+    reading only what they do takes a second of each run.
     """
     folders = [parent] if reference is None else [parent, reference]
-    own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
-    modules = {type(made).__module__ for *_, made in built(algorithm)}
-    code = ["sage.training.rl", *sorted(each for each in modules if each.startswith("sage."))]
+    training = map(Path, module_files("sage.training.rl", WITHOUT_EFFECT))
+    code = sorted({*training, *choice_files(algorithm)})
     return {
         "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in folders],
         "problems": settings_sum([asdict(problem) for problem in problems]),
-        "code": [*map(code_digest, code), *sorted(map(file_sum, own))],
+        "code": [file_sum(file) for file in code],
     }
 
 

@@ -10,12 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from conftest import wait_for
 
 from sage.runtime.survivors import COMMAND, HOLDER, Locked, hold, note_owner, release_stale_lock
 from tests.conftest import ROOT
@@ -206,14 +206,6 @@ def raising(error: Exception) -> Callable[..., None]:
         raise error
 
     return fail
-
-
-def wait_for(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.1)
 
 
 @pytest.mark.slow

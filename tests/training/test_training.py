@@ -251,7 +251,9 @@ def test_a_run_of_other_sources_starts_anew(
     code.write_text(GUIDE.format(factor=1.1))
     assert not goes_on(other)
     assert goes_on(other)
-    monkeypatch.setattr("sage.training.checkpoints.code_digest", lambda module: "of a later commit")
+    later = tmp_path / "later.py"
+    later.write_text("# a later commit")
+    monkeypatch.setattr("sage.training.checkpoints.module_files", lambda *_: [str(later)])
     assert not goes_on(other)
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from test_survivors import wait_for
+from conftest import wait_for
 
 from sage.runtime import fork_server
 from sage.runtime.devices import Device

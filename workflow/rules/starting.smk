@@ -31,17 +31,22 @@ def this_machine():
 
 
 def refuse_what_is_missing():
-    """Stops the run before any job if a job would find no GPU, or what it fetches cannot be had."""
+    """Stops the run before any job if a job would find no GPU, or what it fetches cannot be had.
+
+    Memory is only said: `memory_gb` is what a job asks a cluster for, and it may need less.
+    """
     from sage.tools.check import lacking, unavailable
 
     jobs = [(job.rule.name, job.wildcards) for job in workflow.dag.needrun_jobs()]
     bases = [wildcards.model for name, wildcards in jobs if name == "fetch"]
     sets = [wildcards.benchmark for name, wildcards in jobs if name == "problems"]
     missing = unavailable(STUDY, this_machine(), bases, sets) if bases or sets else []
-    if SETTINGS.device == "cuda" and any("model" in each.keys() for _, each in jobs):
-        missing += [
-            line for line in lacking(STUDY, this_machine()) if line[:4] == "GPUs"
-        ]
+    if any("model" in each.keys() for _, each in jobs):
+        for line in lacking(STUDY, this_machine()):
+            if line[:4] != "GPUs":
+                print(line, file=sys.stderr, flush=True)
+            elif SETTINGS.device == "cuda":
+                missing.append(line)
     if missing:
         refuse("\n".join(missing))
 
