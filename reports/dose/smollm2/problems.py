@@ -23,7 +23,10 @@ WORDS = [
     (MORE.format("Sam", 6, "pears", 3), "6+3=9", "9"),
     (LESS.format("Kim", 9, "hats", 4), "9-4=5", "5"),
 ]
-NAMES, THINGS = "Ann Ben Eva Ida Leo Max".split(), "apples books coins eggs pens cards".split()
+NAMES, THINGS = (
+    ["Ann", "Ben", "Eva", "Ida", "Leo", "Max"],
+    ["apples", "books", "coins", "eggs", "pens", "cards"],
+)
 
 
 def write(name: str, worked: list[tuple[str, str, str]], rows: list[tuple[str, str]]) -> None:
