@@ -38,7 +38,7 @@ from sage.claims.verdicts import (
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
 from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
 from sage.rendering.labels import method_title
-from sage.rendering.numbers import number_text
+from sage.rendering.numbers import number_text, times
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -58,8 +58,8 @@ the primary contrast), `part` (of the claim's sentence) or `secondary`; `margin`
 methods acted, `worked` with its interval and verdict what a primary contrast that counts answers
 finds if their working has to be correct as well (empty where it cannot be checked), `headline`
 whether the claim may open the report, and `claim_sha256` its sum
-(`sage.claims.registration`). `weak_guide` is the method whose guide acted too weakly for the claim,
-`dose_share` its dose as a share of the least (both missing for other claims)."""
+(`sage.claims.registration`). `weak_guide` is the method whose guide acted too weakly for the test,
+`dose_share` its dose as a share of the least (both missing for other tests)."""
 
 _NUMBERS = ["effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable"]
 _NUMBERS += ["p_holm", "far", "worked", "worked_low", "worked_high", "dose_share"]
@@ -127,15 +127,13 @@ def judged(
     tests = [claim.primary, *claim.secondary]
     answers = [findings(test, study, measured) for test in tests]
     contrast, places = answers[0][0][:1], answers[0][0][1:]
-    exhibit = study.study.exhibits.get(claim.primary.exhibit)
-    weak: Weak | None = None
     strength = ""
-    if exhibit:
+    if claim.primary.exhibit in study.study.exhibits:
         compared = [row for test in tests for row in (test.method, test.other)]
         models = claim.primary.models(study)
         strength = strength_text(study, models, compared, measured.histories)
-        if claim.primary.of_policies:
-            weak = too_weak(study, models, compared[0], compared[1], measured.histories)
+    too_weakly = [_weak_guide(test, study, measured.histories) for test in tests]
+    weak = too_weakly[0]
     primary = [of_finding(claim.primary, one, one.p, equivalence=not weak) for one in contrast]
     others = [(claim.primary, place) for place in places] + [
         (test, one)
@@ -181,8 +179,8 @@ def judged(
             "strength": strength,
             "headline": claim.headline,
         }
-        if primary and weak:
-            head |= {"weak_guide": weak.method, "dose_share": weak.share}
+        if ones and (guide := too_weakly[number - 1]):
+            head |= {"weak_guide": guide.method, "dose_share": guide.share}
         for place, (one, (of_place, p_holm, size)) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}
             judgement = {"place_verdict": of_place, "p_holm": p_holm, "family": size}
@@ -192,6 +190,13 @@ def judged(
             rows.append(head | role | vars(one) | judgement | far | more)
         rows += [] if ones else [head]
     return rows
+
+
+def _weak_guide(test: Comparison, study: ResolvedStudy, histories: Histories) -> Weak | None:
+    """What of a test's guides is too weak for it, where it is of policies that the study has."""
+    if test.exhibit not in study.study.exhibits or not test.of_policies:
+        return None
+    return too_weak(study, test.models(study), test.method, test.other, histories)
 
 
 def _by_working(
@@ -353,7 +358,7 @@ def too_weak(
         return None
     strongest = max(known, key=lambda name: known[name][0])
     share, (dose, place) = known[strongest]
-    short = f", {1.0 / share:.2g} times too small" if dose else ""
+    short = f", {times(1.0 / share)} too small" if dose else ""
     because = (
         f"the dose of {method_title(study, strongest)} in {place} is {dose:.2g} standard "
         f"deviations of the advantages, below {_DOSES[place][2]:g}{short}"

@@ -180,7 +180,7 @@ def _contrast(says: str, methods: Sequence[str]) -> tuple[str, str, str]:
 
 def untested_guides(frame: pd.DataFrame | None) -> dict[str, float]:
     """The methods of the ledger whose guides acted too weakly, with their dose as a share of the
-    least, which is the largest of their claims'; none in a ledger of older code."""
+    least, which is the largest of their tests'; none in a ledger of older code."""
     if frame is None or "weak_guide" not in frame:
         return {}
     shares = frame.dropna(subset=["weak_guide"]).groupby("weak_guide", sort=False)["dose_share"]

@@ -61,6 +61,11 @@ def grouped(number: float) -> str:
     return f"{int(number):,}".replace(",", "\u202f")
 
 
+def times(ratio: float) -> str:
+    """A ratio with two digits, such as ``3.5 times`` or ``350 times``."""
+    return f"{grouped(float(f'{ratio:.2g}')) if ratio >= 10 else f'{ratio:.2g}'} times"
+
+
 def duration(seconds: float | None) -> str:
     """A time in its two largest units, such as ``1 h 02 min``."""
     if seconds is None:

@@ -22,7 +22,7 @@ from sage.exhibits.kind import Findings
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, method_title
-from sage.rendering.numbers import interval, interval_of_points, percent, points
+from sage.rendering.numbers import interval, interval_of_points, percent, points, times
 from sage.rendering.table import Cell, Record, Table, points_cell, table_of
 from sage.report.compared import Compared, Difference, compared_methods, direction
 from sage.study import BASE, ResolvedStudy, is_control
@@ -153,12 +153,13 @@ def _untested(study: ResolvedStudy, compared: Compared, untested: Mapping[str, f
     """Which guides acted too weakly for anything to be said of them, and by how much."""
     if not untested:
         return []
-    doses = listed(
-        [f"{too_small(share)} in {method_title(study, name)}" for name, share in untested.items()]
-    )
+    doses = [(method_title(study, name), too_small(share)) for name, share in untested.items()]
     guided = {name for name in compared.levels if name != BASE and study.algorithms[name].guide}
-    which = "SAGE’s guides are not" if guided <= {*untested} else "Not every guide of SAGE is"
-    return [f"{which} tested here: the dose is {doses}."]
+    if guided <= {*untested}:
+        said = listed([f"{dose} in {title}" for title, dose in doses])
+        return [f"SAGE’s guides are not tested here: the dose is {said}."]
+    said = listed([f"{title} (dose {dose})" for title, dose in doses])
+    return [f"Too weak to be tested here: {said}."]
 
 
 def _of_base(study: ResolvedStudy, pass_at_k: pd.DataFrame) -> tuple[str, ...]:
@@ -321,7 +322,7 @@ def too_small(share: float) -> str:
     """The dose of a guide, from its share of the least one."""
     if not share:
         return "0"
-    return f"{1 / share:.2g} times too small" if share < 0.95 else "just too small"
+    return f"{times(1 / share)} too small" if share < 0.95 else "just too small"
 
 
 def _verdict(compared: Compared, own: Sequence[Difference], untested: Mapping[str, float]) -> str:

@@ -20,7 +20,7 @@ from sage.claims.ledger import (
 )
 from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_finding
-from sage.claims.view import LedgerClaim, counted, ledger_view, primary_lines
+from sage.claims.view import LedgerClaim, counted, ledger_view, primary_lines, untested_guides
 from sage.evaluation.curves import WORKING
 from sage.exhibits import load_study
 from sage.rendering.labels import method_title
@@ -234,6 +234,22 @@ class TestLedger:
         # Nor does a small p speak of a guide that hardly acted: it is chance, or of something else.
         assert judged(RAISED, 0.01).verdict == "untested at this dose"
         assert judged(RAISED, 0.06).verdict == "supported"
+
+    def test_a_secondary_test_at_a_dose_that_is_too_small_names_its_guide(
+        self, study: ResolvedStudy
+    ) -> None:
+        """The claim keeps its verdict: the paper's dose is asked beside one that acts."""
+        contrast = CLAIM.primary.model_copy(update={"method": "strong"})
+        claim = CLAIM.model_copy(update={"primary": contrast, "secondary": [CLAIM.primary]})
+        strong = study.algorithms["branch"].model_copy(update={"title": "strong"})
+        study = changed(study, {"strong": strong})
+        frame = pd.concat([RAISED, RAISED.assign(algorithm="strong")])
+        doses = {"branch": 0.001, "strong": 0.06}
+        histories = {("tiny", row, 1): [{"guide_dose": dose}] for row, dose in doses.items()}
+        judged = ledger({"rise": claim}, study, Measured(frame, histories=histories))
+        assert set(judged["verdict"]) == {"supported"}
+        assert untested_guides(judged) == {"branch": pytest.approx(0.02)}
+        assert set(judged.loc[judged["role"] == "primary", "weak_guide"].isna()) == {True}
 
     def test_the_dose_counts_where_a_guide_alone_is_compared(self) -> None:
         study, weak = a_study(), {("tiny", "branch", 1): [{"guide_dose": 0.0}]}
