@@ -47,8 +47,9 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
 
     Differences from the first method, which is where the lines cross: pass@1 across, pass@k up, in
     points, paired by problem; one panel per benchmark. Large marks are methods, lines their 95 %
-    intervals (up to 14 methods), small marks single training runs. Right and below: more accuracy
-    and less coverage. An arrow points to the base, or a control, that is far away.
+    intervals (up to 14 methods; if some were trained several times, of these), small marks single
+    training runs. Right and below: more accuracy and less coverage. An arrow points to the base, or
+    a control, that is far away.
     """
 
     kind: Literal["tradeoff"]
@@ -119,9 +120,11 @@ def _draw(
     axes.set(xlim=limits[0], ylim=limits[1])
     (left, right), (bottom, top) = limits
     thin: list[tuple[float, ...]] = [(left, 0.0, right, 0.0), (0.0, bottom, 0.0, top)]
+    least = min(2, points["x_runs"].map(len).max())  # the interval of one run lacks its luck
     for row in drawn.to_dict("records"):
         with of_method(axes, row["algorithm"]):
-            thin += _draw_method(axes, row, styles[row["algorithm"]], few)
+            interval = few and len(row["x_runs"]) >= least
+            thin += _draw_method(axes, row, styles[row["algorithm"]], interval)
     baseline = display.baseline
     look = styles[baseline]
     with of_method(axes, baseline):

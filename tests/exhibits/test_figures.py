@@ -285,6 +285,16 @@ class TestTradeoff:
         assert len(places) == 3 + 2 * 2
         assert any(place == pytest.approx((2.0, 3.0)) for place in places)
 
+    def test_intervals_are_those_of_methods_with_several_runs_if_there_are_any(self) -> None:
+        apart, zero = self.APART.copy(), 2  # lines where x and y are 0
+        assert len(self.drawn(apart).lines) == zero + 2 * 2
+        once = apart["algorithm"] == "grpo"  # minus the base
+        apart["train_seeds"] = [[1] if one else [1, 2] for one in once]
+        apart["by_run"] = [
+            [value] * (2 - one) for value, one in zip(apart["value"], once, strict=True)
+        ]
+        assert len(self.drawn(apart, seeds=(1, 2)).lines) == zero + 2
+
     def test_a_k_that_is_not_measured_is_refused(self) -> None:
         around = Surroundings({}, drawn=8, eval_seeds=2)
         for k, said in ((6, "not a power of two"), (32, "only 16 samples"), (16, None)):
