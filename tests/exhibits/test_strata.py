@@ -85,7 +85,7 @@ def test_moments_are_drawn_before_the_end_and_joined_with_the_evaluation(
     settings = kind.settings(study, "strata")
     assert settings["trained"] == ["plain", "turn"]
     assert (settings["k"], settings["steps"], settings["evaluation"]["samples"]) == (16, 100, 16)
-    assert study.snapshots("sums", "grpo") == 10
+    assert study.snapshots("sums", "grpo") == 5
     drawn = COUNTS[COUNTS["algorithm"] == "step-50"]
     monkeypatch.setattr(snapshots, "rival_counts", lambda *a: asked.append(a) or (drawn, 7))
     job: Any = SimpleNamespace(
@@ -97,7 +97,7 @@ def test_moments_are_drawn_before_the_end_and_joined_with_the_evaluation(
         write_manifest=asked.append,
     )
     kind.measure(job)  # type: ignore[attr-defined]
-    assert asked == [(("sums", "sheets"), [Path("seed1")], 10, []), 7]
+    assert asked == [(("sums", "sheets"), [Path("seed1")], 5, []), 7]
     assert written["by_step"].equals(by_step(COUNTS, STEPS, ["plain", "turn"], 2, 100))
     assert written["drawn"].equals(drawn)
 
