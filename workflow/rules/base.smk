@@ -75,6 +75,8 @@ rule examples:
         RESULTS.log("models/{model}/examples"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
+    # Short, and the first page waits for it.
+    priority: 20
     conda:
         ENVIRONMENT
     params:

@@ -9,6 +9,8 @@ rule problems:
         problems=RESULTS.problems("{benchmark}"),
     log:
         RESULTS.log("problems/{benchmark}"),
+    # Short, and the first page waits for it.
+    priority: 20
     conda:
         ENVIRONMENT
     params:
