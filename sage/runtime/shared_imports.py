@@ -55,8 +55,9 @@ MODELS = (
 """What jobs with a model import."""
 
 # A fork is safe without a second thread, which pyarrow's allocator would have, and without a GPU.
-# Memory that glibc keeps for the next tensor need not be cleared anew by the kernel: a step of RL
-# in the mini study takes a tenth less.
+# Memory that glibc keeps for the next tensor need not be cleared anew by the kernel. Without the
+# server, 30 steps of RL took 13 to 22 % less; in `make`, runs of sums 31.8 s in place of 33.3, of
+# which 0.9 s are a digest that was left out as well.
 _OF_SERVER = {
     "CUDA_VISIBLE_DEVICES": "",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
