@@ -36,11 +36,18 @@ def signals_of(
 ) -> list[Signal]:
     """`token_signals` of samples (columns problem_id and token_ids) as answers to `problems`.
 
-    `more` are further arguments of it.
+    `more` are further arguments of it. An answer that was drawn several times is read once, except
+    where other tokens are drawn beside it.
     """
     prompts = {problem.problem_id: prompt_ids(tokenizer, problem.problem) for problem in problems}
-    asked = [prompts[name] for name in samples["problem_id"]]
-    return token_signals(model, asked, [list(ids) for ids in samples["token_ids"]], **more)
+    answers = list(zip(samples["problem_id"], map(tuple, samples["token_ids"]), strict=True))
+    once = answers if more.get("others") is not None else list(dict.fromkeys(answers))
+    asked, written = [prompts[name] for name, _ in once], [ids for _, ids in once]
+    read = token_signals(model, asked, written, **more)
+    if len(once) == len(answers):
+        return read
+    known = dict(zip(once, read, strict=True))
+    return [known[answer] for answer in answers]
 
 
 def token_signals(

@@ -1,8 +1,8 @@
 """Imports packages once and forks a process for each job of a Snakemake run that asks.
 
-`sage.runtime.shared_imports` starts this file as a script and is its only client. The server
-imports third-party packages only, never `sage`, so each job reads this project's code anew. A fork
-is safe because the server has one thread and no GPU. It ends with its Snakemake, or when idle.
+`sage.runtime.shared_imports` starts this file as a script and is its only client, and starts
+another once a file of `sage` has changed. A fork is safe because the server has one thread and no
+GPU. It ends with its Snakemake, or when idle.
 
     python -P fork_server.py SOCKET SNAKEMAKE LOCK MODULE...
     (a path, a process id, a descriptor that is closed once the socket listens)
@@ -149,9 +149,8 @@ def _kill(group: int) -> None:
 
 def unfit() -> str:
     """Why this process cannot be forked now; empty if it can."""
-    if (threads := len(os.listdir("/proc/self/task"))) > 1:
-        return f"it has {threads} threads"
-    return "it has imported sage" if "sage" in sys.modules else ""
+    threads = len(os.listdir("/proc/self/task"))
+    return f"it has {threads} threads" if threads > 1 else ""
 
 
 def become(request: Request, snakemake: str) -> str:

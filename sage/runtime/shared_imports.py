@@ -30,6 +30,7 @@ from pathlib import Path
 import psutil
 
 from sage.runtime import fork_server
+from sage.runtime.dependencies import PACKAGE
 from sage.runtime.files import text_sum
 from sage.runtime.survivors import is_fork, snakemake_above
 
@@ -43,14 +44,16 @@ _ALL = (
 
 EXHIBITS = (
     f"{_ALL} scipy.special scipy.stats matplotlib.backends.backend_pdf "
-    "matplotlib.backends.backend_svg matplotlib.figure"
+    "matplotlib.backends.backend_svg matplotlib.figure "
+    "sage.exhibits sage.evaluation.metrics sage.report.page"
 ).split()
 """What jobs import that measure exhibits without a model, or show them."""
 
 MODELS = (
     f"{_ALL} torch transformers transformers.models.auto.modeling_auto "
     "transformers.models.auto.tokenization_auto transformers.models.qwen2.modeling_qwen2 "
-    "transformers.models.qwen2.tokenization_qwen2 peft datasets trl.trainer.grpo_trainer"
+    "transformers.models.qwen2.tokenization_qwen2 peft datasets trl.trainer.grpo_trainer "
+    "sage.evaluation.samples sage.exhibits sage.training.rl"
 ).split()
 """What jobs with a model import."""
 
@@ -122,10 +125,13 @@ def _wait(connection: socket.socket) -> int:
 def _connect(snakemake: psutil.Process, modules: Sequence[str]) -> socket.socket:
     """A connection to the server of this Snakemake, with these modules and this environment.
 
-    Environment variables can change what an import does, so each has its own server.
+    Environment variables can change what an import does, so each has its own server; and so has
+    each state of this project's code, which may be edited while Snakemake runs.
     """
     folder = _private_folder(snakemake)
+    code = sorted((str(path), path.stat().st_mtime_ns) for path in PACKAGE.rglob("*.py"))
     kind = [sys.executable, list(sys.flags), sys.path, sorted(os.environ.items()), list(modules)]
+    kind.append(code)
     server = folder / text_sum(json.dumps(kind))[:12]
     failed = server.with_suffix(".failed")
     lock = os.open(folder, os.O_RDONLY)

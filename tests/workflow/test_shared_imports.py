@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def test_a_fork_finds_what_a_process_of_its_own_finds(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_jobs_share_imports_but_neither_our_code_nor_random_numbers(tmp_path: Path) -> None:
+def test_jobs_share_imports_but_no_random_numbers(tmp_path: Path) -> None:
     runner = Runner(tmp_path, TELL, TELL, package="import numpy")
     assert runner.statuses() == [0, 0]
     first, second = others(tmp_path)
@@ -226,6 +227,35 @@ def test_another_environment_is_another_server(tmp_path: Path) -> None:
     assert Runner(tmp_path, TELL, TELL, TELL, VALUES="121").statuses() == [0, 0, 0]
     servers = [other["server"] for other in others(tmp_path)]
     assert servers[0] == servers[2] != servers[1]
+
+
+def test_code_that_was_edited_is_read_anew(tmp_path: Path) -> None:
+    """Forks have this project's code as it was when their server started."""
+    shutil.copytree(ROOT / "sage", tmp_path / "sage", ignore=shutil.ignore_patterns("__pycache__"))
+    tells = (
+        TELL
+        + """
+    import sage.fields
+    Path(f"said{len(list(Path().glob('said*')))}").write_text(str(sage.fields.__doc__))
+"""
+    )
+    edits = """
+    file = Path("sage/fields.py")
+    file.write_text(file.read_text() + "\\n__doc__ = 'edited'\\n")
+"""
+    runner = Runner(
+        tmp_path,
+        tells,
+        tells + edits,
+        tells,
+        package="import sage.fields",
+        PYTHONPATH=str(tmp_path),
+    )
+    assert runner.statuses() == [0, 0, 0]
+    servers = [other["server"] for other in others(tmp_path)]
+    assert servers[0] == servers[1] != servers[2]
+    said = [path.read_text() == "edited" for path in sorted(tmp_path.glob("said*"))]
+    assert said == [False, False, True]
 
 
 @pytest.mark.parametrize(
