@@ -14,7 +14,7 @@ from graded import problem, samples
 from tiny_models import tiny
 from transformers import PreTrainedModel
 
-from sage.evaluation.token_signals import length_sorted, token_signals
+from sage.evaluation.token_signals import _read, length_sorted, signals_of, token_signals
 from sage.exhibits.perplexity_of_responses import (
     choose_problems,
     choose_responses,
@@ -164,6 +164,29 @@ def test_the_table_reads_the_stored_tokens(network: PreTrainedModel) -> None:
         assert row["perplexity"] == pytest.approx(math.exp(-sum(alone) / 2), rel=1e-5)
     with pytest.raises(ValueError, match="2 tokens but n_tokens 3"):
         perplexity_table(network, tokenizer, asked, chosen.assign(n_tokens=3))
+
+
+def test_an_answer_drawn_several_times_is_read_once(
+    network: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = train_tokenizer(["Calculate 1+2."] * 9, 300)
+    asked = [problem("p1"), problem("p2")]
+    drawn = [("p1", [5, 6]), ("p2", [5, 6]), ("p1", [5, 7]), ("p1", [5, 6]), ("p2", [5, 6])]
+    frame = pd.DataFrame(drawn, columns=["problem_id", "token_ids"])
+    read: list[int] = []
+
+    def counted(model: Any, pairs: Any, *more: Any) -> Any:
+        read.append(len(pairs))
+        return _read(model, pairs, *more)
+
+    monkeypatch.setattr("sage.evaluation.token_signals._read", counted)
+    found = signals_of(network, tokenizer, asked, frame)
+    assert sum(read) == 3
+    for (name, ids), (row, _) in zip(drawn, found, strict=True):
+        alone = token_by_token(network, prompt_ids(tokenizer, f"Calculate {name}."), ids)
+        np.testing.assert_allclose(row, alone, rtol=0, atol=1e-5)
+    signals_of(network, tokenizer, asked, frame, others=1)  # other tokens are drawn for each
+    assert sum(read) == 3 + 5
 
 
 def test_tails_are_measured_against_the_base() -> None:
