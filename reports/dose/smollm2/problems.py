@@ -38,7 +38,7 @@ def write(name: str, worked: list[tuple[str, str, str]], rows: list[tuple[str, s
 
 
 def main() -> None:
-    drawn = {"source": "arithmetic", "title": "", "count": 60, "seed": 2, "split": "test"}
+    drawn = {"source": "arithmetic", "title": "", "count": 90, "seed": 2, "split": "test"}
     sums = draw_problems("arithmetic", drawn | {"min_terms": 2, "max_terms": 3})
     write("sums", SUMS, [(each.problem, each.answer) for each in sums])
     rng, rows = random.Random(5), []
