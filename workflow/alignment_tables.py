@@ -7,7 +7,7 @@ measurement (reports/alignment/registered.yaml).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ and alignment at equal length."""
 
 def tables(folder: Path) -> dict[Path, pd.DataFrame]:
     """Both tables of a folder, by their files."""
-    made = cells(folder)
-    judged = summary(made, pd.read_parquet(folder / "placebo.parquet"))
+    made, remade = cells(folder), pd.read_csv(folder / "bases.csv")
+    apart = remade[(remade["low"] > 0) | (remade["high"] < 0)]
+    other = {f"{run}/{model}" for run, model in zip(apart["run"], apart["model"], strict=True)}
+    judged = summary(made, pd.read_parquet(folder / "placebo.parquet"), other)
     return {folder / "cells.csv": made, folder / "summary.csv": judged}
 
 
@@ -80,14 +82,18 @@ def cells(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def summary(table: pd.DataFrame, placebos: pd.DataFrame) -> pd.DataFrame:
-    """Statistics of all cells and of parts: `value` with its 95 % interval, from bases drawn with
+def summary(
+    table: pd.DataFrame, placebos: pd.DataFrame, other: Collection[str] = ()
+) -> pd.DataFrame:
+    """Statistics of all cells and of parts, `agreeing` those without the bases `other`, which are
+    not those of the kept run again: `value` with its 95 % interval, from bases drawn with
     replacement and cells drawn within each; `placebo` is the mean of the same statistic and `p` the
     share of placebos that do as well."""
     wide = placebos.pivot(index="draw", columns=KEYS, values="a_k")
     rows = []
     parts = {"all": table["run"].notna(), "trained": table["run"] == "alignment"}
     parts |= {"kept": ~parts["trained"], "routes": table["model"] == "routes"}
+    parts |= {"agreeing": ~table["base"].isin(other)}
     for part, chosen in parts.items():
         own = table[chosen].reset_index(drop=True)
         if len(own) < 3:
