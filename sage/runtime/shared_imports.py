@@ -130,8 +130,8 @@ def _connect(snakemake: psutil.Process, modules: Sequence[str]) -> socket.socket
     """
     folder = _private_folder(snakemake)
     code = sorted((str(path), path.stat().st_mtime_ns) for path in PACKAGE.rglob("*.py"))
-    kind = [sys.executable, list(sys.flags), sys.path, sorted(os.environ.items()), list(modules)]
-    kind.append(code)
+    environment = sorted(os.environ.items())
+    kind = [sys.executable, list(sys.flags), sys.path, environment, list(modules), code]
     server = folder / text_sum(json.dumps(kind))[:12]
     failed = server.with_suffix(".failed")
     lock = os.open(folder, os.O_RDONLY)
