@@ -29,6 +29,7 @@ PICTURES = sorted(
 FILES = (
     "CITATION.cff",
     "LICENSE",
+    "reports/alignment/cells.csv",
     "reports/alignment/registered.yaml",
     "examples/sage_minimal.py",
     "examples/train.ipynb",
