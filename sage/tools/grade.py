@@ -1,7 +1,7 @@
 """Grades completions from files, whatever program made them, and prints pass@k.
 
     sage-rlvr grade completions.jsonl --out graded.parquet
-    sage-rlvr grade completions.csv --data problems.csv --answers boxed
+    sage-rlvr grade completions.csv --data problems.csv
     sage-rlvr grade samples_gsm8k_DATE.jsonl --answer-after '####' --answers whole
 
 A row is a completion, or a list of them, with the problem (or its id), the correct answer, and
@@ -55,6 +55,17 @@ ANSWERS: dict[str, Callable[[str], str | None]] = {
 """Where a completion has its answer: in the last solution block, in \\boxed{}, or it is it."""
 
 
+def answers_in(completions: pd.Series) -> str:
+    """Where completions have their answers, if nobody says: a key of ANSWERS.
+
+    In boxes where no completion has a solution block but some have a box, else in those blocks.
+    """
+    tags, boxes = (
+        completions.str.contains(mark, regex=False).any() for mark in (SOLUTION_OPEN, "\\boxed")
+    )
+    return "boxed" if boxes and not tags else "tags"
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of files, and their columns by what they say (COLUMNS)."""
@@ -72,14 +83,15 @@ def graded(
     data: Path | None,
     columns: Mapping[str, Any],
     kind: Kind,
-    answers: str,
+    answers: str | None = None,
     answer_after: str | None = None,
 ) -> tuple[pd.DataFrame, Mapping[str, str]]:
     """The rows of the files, a completion each, with `correct`, `status` and `extracted`; and
     their columns by what they say.
 
-    `columns` are those that the user names. The correct answer stands behind `answer_after`, where
-    that is given. Raises DataError for a file that cannot be read or lacks a column, for a problem
+    `columns` are those that the user names, `answers` is a key of ANSWERS (default: `answers_in`
+    the files). The correct answer stands behind `answer_after`, where that is given. Raises
+    DataError for a file that cannot be read or lacks a column, for a problem
     without one correct answer, and for a completion or an answer that is no text.
     """
     rows = _rows(files, columns, ("problem", "completion", *(() if data else ("answer",))))
@@ -100,7 +112,7 @@ def graded(
         raise DataError(f"{where['answer']}: problem {first!r} has an empty {answer}; fill it in")
     _refuse_two_answers(rows, where["answer"])
     asked = zip(rows["completion"], rows["answer"], strict=True)
-    grader = Grader(find_answer=ANSWERS[answers])
+    grader = Grader(find_answer=ANSWERS[answers or answers_in(rows["completion"])])
     verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
     return table.assign(
         correct=[verdict.status == "correct" for verdict in verdicts],
@@ -308,11 +320,11 @@ def _hints(
     boxed = texts.str.contains(r"\\boxed\b").sum()
     bare = (~texts.str.contains(SOLUTION_OPEN, regex=False)).sum() - boxed
     if answers == "tags" and boxed:
-        yield f"{boxed} unparsed completions hold \\boxed{{}}: try --answers boxed"
+        yield f"unparsed and with \\boxed{{}}: {boxed}; try --answers boxed"
     if answers == "tags" and bare:
         yield (
-            f"{bare} unparsed completions have no {SOLUTION_OPEN}…{SOLUTION_CLOSE}: where the "
-            "whole text is the answer, say --answers whole"
+            f"unparsed and without {SOLUTION_OPEN}…{SOLUTION_CLOSE}: {bare}; if the whole text is "
+            "the answer, say --answers whole"
         )
 
 
@@ -332,10 +344,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--answers",
-        default="tags",
         choices=ANSWERS,
         help=f"where a completion has its answer: in {SOLUTION_OPEN}…{SOLUTION_CLOSE} (tags), in "
-        "\\boxed{} (boxed), or the whole text (whole)",
+        "\\boxed{} (boxed), or the whole text (whole); default: tags, or boxed where no completion "
+        "has a tag but some have a box",
     )
     parser.add_argument(
         "--answer-after",
@@ -371,7 +383,10 @@ def main(arguments: Sequence[str]) -> int:
     counted = rows["status"].value_counts().items()
     said = ", ".join(f"{count} {status}" for status, count in counted)
     print(f"{len(rows)} completions: {said}. Written: {given.out}")
-    for line in _hints(rows, columns, given.answers, given.answer_after):
+    answers = given.answers or answers_in(rows[columns["completion"]])
+    if answers != (given.answers or "tags"):
+        print(f"Answers are those in \\boxed{{}} (--answers boxed): none is in {SOLUTION_OPEN}")
+    for line in _hints(rows, columns, answers, given.answer_after):
         print(line)
     own = {what: columns.get(what) for what in READ if what != "model"}
     try:

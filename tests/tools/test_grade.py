@@ -40,17 +40,24 @@ def test_lists_of_completions_are_graded_with_answers_from_another_file(
     assert counts.set_index("problem_id")["correct"].to_dict() == {"2+2": 1, "8/2": 0}
 
 
-def test_answers_in_boxes_where_tags_are_sought_bring_a_hint(
+def test_answers_in_boxes_are_taken_where_no_completion_has_a_tag(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Path("a.csv").write_text(
-        "problem;answer;completion\n2,5+1;3,5;so \\boxed{3,5}\n8/2;4;it is 4\n"
-    )
+    rows = "problem;answer;completion\n2,5+1;3,5;so \\boxed{3,5}\n8/2;4;it is 4\n"
+    Path("a.csv").write_text(rows)
     assert command.main(["grade", "a.csv"]) == 0
     printed = capsys.readouterr().out
-    assert "2 completions: 2 unparsed" in printed
-    assert "1 unparsed completions hold \\boxed{}: try --answers boxed" in printed
-    assert "1 unparsed completions have no <SOLUTION>…</SOLUTION>" in printed
+    assert "2 completions: 1 correct, 1 unparsed" in printed
+    said = "Answers are those in \\boxed{} (--answers boxed): none is in <SOLUTION>"
+    assert said in printed
+    for more, asked in (("", ["--answers", "tags"]), (f"2+2;4;{RIGHT}\n", [])):
+        Path("a.csv").write_text(rows + more)
+        assert command.main(["grade", "a.csv", *asked]) == 0
+        printed = capsys.readouterr().out
+        assert "2 unparsed" in printed
+        assert said not in printed
+        assert "unparsed and with \\boxed{}: 1; try --answers boxed" in printed
+        assert "unparsed and without <SOLUTION>…</SOLUTION>: 1; if the whole text" in printed
 
 
 @pytest.mark.parametrize("name", ["before.csv", "before.jsonl", "before.parquet"])
