@@ -95,7 +95,7 @@ def _clause(chain: Chain) -> Form:
 
 def _form(tree: Tree) -> Form:
     signs = [node[0] for node in nodes(tree) if node[0] in ("pm", "mp")]
-    if signs and tree[0] not in ("set", "where"):
+    if signs and tree[0] not in ("set", "where", "cup", "cap", "minus"):
         if len(signs) > 1 and "mp" not in signs:
             raise Unreadable("several signs that may differ")
         return ("many", False, tuple(_form(_with_sign(tree, sign)) for sign in (True, False)))
@@ -133,7 +133,9 @@ def _expression(tree: Tree) -> Tree:
 
 
 def _with_sign(tree: Any, upper: bool) -> Any:
-    if isinstance(tree, tuple) and tree and not isinstance(tree, Chain):
+    if isinstance(tree, Chain):
+        raise Unreadable("a sign within a condition that has one outside")
+    if isinstance(tree, tuple) and tree:
         if tree[0] in ("pm", "mp"):
             inside = _with_sign(tree[1], upper)
             return inside if (tree[0] == "pm") == upper else ("-", inside)
@@ -323,8 +325,11 @@ def _solved(left: Tree, relation: str, right: Tree, name: str) -> Region | None:
     if infinity := _infinity(right):
         return _REALS if (infinity > 0) == (relation[0] == "<") and relation != "!=" else None
     if left[:2] == ("call", "abs") and not symbols(right) and relation != "!=":
-        below = _solved(left[2][0], relation, right, name)
-        above = _solved(left[2][0], _TURNED[relation], ("-", right), name)
+        inside = left[2][0]
+        while inside[:2] == ("call", "abs"):  # ||x|| is |x|
+            inside = inside[2][0]
+        below = _solved(inside, relation, right, name)
+        above = _solved(inside, _TURNED[relation], ("-", right), name)
         if below is None or above is None:
             return None
         return _common(below, above) if relation[0] == "<" else _either(below, above)

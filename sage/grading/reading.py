@@ -265,7 +265,8 @@ class _Reader:
                 factors = [("/", left, right)]
             elif self._begins_factor():
                 is_number = self._next in ("number", "endless")
-                self._require(not is_open and (not is_number or factors[-1] == ("pi",)))
+                may_be_followed = factors[-1] == ("pi",) or factors[-1][:2] == ("call", "factorial")
+                self._require(not is_open and (may_be_followed or not is_number))
                 factors.append(self._power())
             else:
                 return _times(factors)
@@ -294,8 +295,13 @@ class _Reader:
         return self._signed(self._unsigned_exponent)
 
     def _unsigned_exponent(self) -> Tree:
+        self._depth += 1
+        self._require(self._depth <= _DEEPEST)
         tree = self._primary(calls=False)
-        return ("^", tree, self._exponent()) if self._skip("^") else tree
+        if self._skip("^"):
+            tree = ("^", tree, self._exponent())
+        self._depth -= 1
+        return tree
 
     def _primary(self, calls: bool = True) -> Tree:
         """The smallest thing that stands by itself; `f(x)` is one if `calls`."""
@@ -505,6 +511,7 @@ class _Reader:
             return (self._signed(self._bare_argument),)
         inside = self._primary(calls=False)
         if inside[0] == "set":
+            self._require(inside[1])
             return tuple(inside[1])
         self._require(inside[0] != "tuple" or inside[1:3] == ("(", ")"))
         return tuple(inside[3]) if inside[0] == "tuple" else (inside,)

@@ -92,6 +92,8 @@ _REWRITES = [
         (r"\\(q?quad)(?=[a-zA-Z])", r"\\\1 "),
         (r"!=", r"\\ne "),
         (r"\\(?:top|intercal)(?![a-zA-Z])", "T"),
+        (r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"{\\frac{\1}{\2}}"),
+        (r"(?<=\\\\)\[-?[0-9.]+ ?(?:pt|em|ex|mm|cm)\]", ""),
         (r"\{\s*,\s*\}", ","),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),

@@ -153,6 +153,22 @@ def test_each_status_has_its_cause(grader: Grader, gold: str, answer: str, statu
 
 
 @pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\{-1,1,2\}", r"\{x|x=\pm 1\} \cup \{2\}"),
+        (r"\{-1,1,2\}", r"\{\pm 1\} \cup \{2\}"),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\[4pt] 2 \end{pmatrix}"),
+        (r"\frac{3}{4}", r"{3 \over 4}"),
+        (r"\frac{\sqrt{3}}{2}", r"\sqrt{3\over4}"),
+        ("4200", r"\frac{10!}{3!3!4!}"),
+        ("-1<x<1", r"|\lvert x\rvert|<1"),
+    ],
+)
+def test_it_is_read_as_it_is_meant(grader: Grader, gold: str, answer: str) -> None:
+    assert grader.grade(block(answer), gold, "math").status == "correct"
+
+
+@pytest.mark.parametrize(
     ("answer", "status"),
     [
         *((right, "correct") for right in ("26", "26.0", "x=26", r"\boxed{26}", "26 apples")),
