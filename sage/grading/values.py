@@ -17,7 +17,8 @@ from typing import Any
 
 from mpmath.ctx_mp import MPContext
 
-from sage.grading.reading import Tree, Unreadable
+from sage.grading.reading import Tree
+from sage.grading.tokens import Unreadable
 
 Number = Any  # mpmath's mpf or mpc
 
