@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from operator import and_, itemgetter, or_
+from itertools import chain
+from operator import and_, eq, itemgetter, or_
 from typing import Any
 
 from sage.grading.reading import Tree
@@ -208,10 +209,6 @@ def _stated(sides: tuple[Tree, ...]) -> Tree | None:
     return sides[-1] if is_said and real_value(sides[-1]) else None
 
 
-def _same_values(gold: Form, answer: Form) -> bool:
-    return same_value(gold[1], _with_constant_of(gold[1], answer[1]))
-
-
 def _with_constant_of(gold: Tree, answer: Tree) -> Tree:
     """`answer` with its constant of integration, `c` or `C`, as in `gold`; both linear in it."""
     (mine, theirs) = (symbols(tree) & {"c", "C"} for tree in (gold, answer))
@@ -271,19 +268,15 @@ def _same_ratios(gold: Form, answer: Form) -> bool:
 
 
 _SAME: dict[str, Callable[[Form, Form], bool]] = {
-    "value": _same_values,
-    "infinity": lambda gold, answer: gold == answer,
-    "literal": lambda gold, answer: gold == answer,
+    "value": lambda gold, answer: same_value(gold[1], _with_constant_of(gold[1], answer[1])),
+    "infinity": eq,
+    "literal": eq,
     "many": _same_items,
     "tuple": lambda gold, answer: gold[1:3] == answer[1:3] and _each_same(gold[3], answer[3]),
     "region": lambda gold, answer: _same_regions(gold[1], answer[1]),
     "matrix": lambda gold, answer: (
-        [len(row) for row in gold[1]] == [len(row) for row in answer[1]]
-        and all(
-            same_value(*pair)
-            for rows in zip(gold[1], answer[1], strict=True)
-            for pair in zip(*rows, strict=True)
-        )
+        [*map(len, gold[1])] == [*map(len, answer[1])]
+        and all(map(same_value, chain(*gold[1]), chain(*answer[1])))
     ),
     "order": _same_order,
     "sets": lambda gold, answer: gold[1] == answer[1] and _each_same(gold[2:], answer[2:]),

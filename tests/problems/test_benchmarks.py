@@ -25,7 +25,6 @@ from sage.problems.entries import Benchmark
 from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError, Problem
 from sage.problems.sets import draw_problems
-from sage.prompting import last_boxed
 from sage.study import StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,12 +70,6 @@ def test_a_gold_answer_is_brought_into_one_form(given: Any, gold: str) -> None:
 
 def test_an_answer_behind_a_marker_is_cut_out() -> None:
     assert gold_answer("48/2 = 24. 48+24 = 72.\n#### 072", after="####") == "72"
-
-
-def test_the_last_box_counts_and_an_open_one_does_not() -> None:
-    assert last_boxed(r"\boxed{1} then \boxed{x^{2} + \{y\}}") == r"x^{2} + \{y\}"
-    assert last_boxed(r"\boxed{1") is None
-    assert last_boxed("42") is None
 
 
 # Rows
