@@ -274,7 +274,7 @@ def _order(chain: Chain) -> Form:
         (name,) = names
         solved = [_solved(left, relation, right, name) for (left, right), relation in pairs]
         if None not in solved:
-            return _named(("sym", name), ("region", reduce(common, solved, REALS)))  # type: ignore[arg-type]
+            return _named(("sym", name), ("region", reduce(common, solved, REALS)))
     differences = []
     for (left, right), relation in pairs:
         if relation in (">", ">="):

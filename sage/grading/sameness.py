@@ -8,7 +8,7 @@ does not. Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from operator import and_, eq, itemgetter, or_
 from typing import Any
@@ -42,8 +42,7 @@ NO_REALS: Region = ((), (False,))
 def region_of(form: Form) -> Region | None:
     """A set of reals, also of one or of some; None for anything else."""
     if form[0] == "region":
-        region: Region = form[1]
-        return region
+        return form[1]
     if form[0] in ("many", "value"):
         items = form[2] if form[0] == "many" else (form,)
         points = [real_value(item[1]) if item[0] == "value" else None for item in items]
@@ -96,12 +95,7 @@ def _holds(region: Region, value: Number, is_behind: bool) -> bool:
     return flags[-1]
 
 
-def either(one: Region, other: Region) -> Region:
-    return changed(one, other, or_)
-
-
-def common(one: Region, other: Region) -> Region:
-    return changed(one, other, and_)
+either, common = partial(changed, change=or_), partial(changed, change=and_)
 
 
 def _equal(one: Number, other: Number) -> bool:
