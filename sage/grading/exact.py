@@ -13,11 +13,12 @@ import re
 from fractions import Fraction
 from typing import Literal
 
-from sage.grading.forms import form_of, number_of, same_form, scaled
+from sage.grading.forms import form_of, number_of, scaled
 from sage.grading.quantities import read_both, read_quantity, split_unit, unit_ratio
-from sage.grading.reading import Unreadable
+from sage.grading.sameness import same_form
 from sage.grading.statements import hedges, is_word, limits, speaks, stated
 from sage.grading.tidy import is_balanced, tidy
+from sage.grading.tokens import Unreadable
 from sage.grading.values import LOCK, TooLarge
 from sage.grading.writing import same_ordinal, same_parts
 

@@ -1,42 +1,33 @@
 r"""What a statement says: a value, a list or set, a tuple, named values, a set of reals and so on.
 
-Two statements are the same if they say the same of the same names; names count only where both
-have some (`x=5` is 5). A list in no brackets has no order, but counts what is said twice; a set
-does not. Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3, y=4`, not `4, 3`.
+Whether two say the same is settled by `sage.grading.sameness`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from itertools import pairwise
-from operator import and_, gt, itemgetter, or_
+from operator import and_, gt, or_
 from typing import Any
 
-from sage.grading.reading import Chain, Tree, Unreadable, read
-from sage.grading.values import (
-    KINDS,
-    Number,
-    is_multiple,
-    nodes,
-    real_value,
-    replaced,
-    root,
-    same_value,
-    slope,
-    symbols,
+from sage.grading.reading import Chain, Tree, read
+from sage.grading.sameness import (
+    NO_REALS,
+    REALS,
+    Form,
+    Region,
+    agreeing,
+    changed,
+    common,
+    distinct,
+    either,
+    region_of,
 )
-
-Form = tuple[Any, ...]
-Region = tuple[tuple[Number, ...], tuple[bool, ...]]
-"""A set of reals: ends in order, and whether what is before, at and behind each is in it."""
-
-Entry = tuple[str, Tree, Form]
-"""A name as a text and as a tree, and what it is."""
+from sage.grading.tokens import Unreadable
+from sage.grading.values import KINDS, Number, nodes, real_value, root, slope, symbols
 
 _NOTHING: Form = ("nothing",)  # a contradiction, which is the same as nothing
-_REALS: Region = ((), (True,))
-_NONE: Region = ((), (False,))
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
 
@@ -48,12 +39,7 @@ def form_of(text: str) -> Form:
         if chain.joint == "or":
             groups.append([])
         groups[-1].append(chain)
-    return _gathered(_distinct(map(_clauses, groups)), "or")
-
-
-def same_form(gold: Form, answer: Form) -> bool:
-    """Whether both say the same; raises TooLarge."""
-    return _same(_single(gold), _single(answer))
+    return _gathered(distinct(map(_clauses, groups)), "or")
 
 
 def scaled(form: Form, factor: Tree) -> Form:
@@ -95,7 +81,7 @@ def _clause(chain: Chain) -> Form:
 
 def _form(tree: Tree) -> Form:
     signs = [node[0] for node in nodes(tree) if node[0] in ("pm", "mp")]
-    if signs and tree[0] not in ("set", "where"):
+    if signs and tree[0] not in ("set", "where", "cup", "cap", "minus"):
         if len(signs) > 1 and "mp" not in signs:
             raise Unreadable("several signs that may differ")
         return ("many", False, tuple(_form(_with_sign(tree, sign)) for sign in (True, False)))
@@ -112,7 +98,7 @@ def _form(tree: Tree) -> Form:
         case "cup" | "cap" | "minus":
             return _operation(tree[0], _form(tree[1]), _form(tree[2]))
         case "literal":
-            return ("region", _REALS) if tree[1] == "R" else tree
+            return ("region", REALS) if tree[1] == "R" else tree
         case "ratio":
             return ("ratio", tuple(map(_expression, tree[1])))
     if infinity := _infinity(tree):
@@ -133,7 +119,9 @@ def _expression(tree: Tree) -> Tree:
 
 
 def _with_sign(tree: Any, upper: bool) -> Any:
-    if isinstance(tree, tuple) and tree and not isinstance(tree, Chain):
+    if isinstance(tree, Chain):
+        raise Unreadable("a sign within a condition that has one outside")
+    if isinstance(tree, tuple) and tree:
         if tree[0] in ("pm", "mp"):
             inside = _with_sign(tree[1], upper)
             return inside if (tree[0] == "pm") == upper else ("-", inside)
@@ -216,34 +204,15 @@ def _named(tree: Tree, form: Form) -> Form:
     return ("named", ((key, tree, form),))
 
 
-def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    return tuple(sorted(entries, key=itemgetter(0)))
-
-
 def _equation(sides: tuple[Tree, ...]) -> Form:
     first, last = sides[0], sides[-1]
     if len(sides) == 2 and last[0] in ("sym", "opaque") and _label(first) is None:
         first, last = last, first
     if first[0] == "tuple" or (_label(first) and first not in nodes(last)):
-        if not _agreeing(sides[1:]):
+        if not agreeing(sides[1:]):
             return _NOTHING
         return _named(first, _form(last))
     return ("equation", tuple(map(_expression, sides)))
-
-
-def _agreeing(sides: Sequence[Tree]) -> bool:
-    """Whether the sides of a chain are equal, but for formulas in letters alone: `A=bh=12`."""
-    return all(
-        (symbols(side) and not _has_numerals(side)) or same_value(side, sides[-1])
-        for side in sides[:-1]
-    )
-
-
-def _has_numerals(tree: Any) -> bool:
-    """Whether a tree holds a number, but in exponents."""
-    if not isinstance(tree, tuple):
-        return False
-    return tree[:1] == ("num",) or any(map(_has_numerals, tree[:2] if tree[:1] == ("^",) else tree))
 
 
 def _gathered(forms: list[Form], joint: str) -> Form:
@@ -259,8 +228,8 @@ def _gathered(forms: list[Form], joint: str) -> Form:
     if all(len(form[1]) == 1 and form[1][0][0] == first[0] for form in forms):  # x=1, x=2
         values = [form[1][0][2] for form in forms]
         if all(value[0] == "region" for value in values):
-            region = reduce(_either if joint == "or" else _common, [value[1] for value in values])
-            if region == _NONE and joint == ",":  # `x<1, x>3` may mean either
+            region = reduce(either if joint == "or" else common, [value[1] for value in values])
+            if region == NO_REALS and joint == ",":  # `x<1, x>3` may mean either
                 raise Unreadable("conditions that exclude each other")
             return ("named", ((*first[:2], ("region", region)),))
         return ("named", ((*first[:2], ("many", False, tuple(_flat(values)))),))
@@ -305,7 +274,7 @@ def _order(chain: Chain) -> Form:
         (name,) = names
         solved = [_solved(left, relation, right, name) for (left, right), relation in pairs]
         if None not in solved:
-            return _named(("sym", name), ("region", reduce(_common, solved, _REALS)))  # type: ignore[arg-type]
+            return _named(("sym", name), ("region", reduce(common, solved, REALS)))
     differences = []
     for (left, right), relation in pairs:
         if relation in (">", ">="):
@@ -321,13 +290,16 @@ def _solved(left: Tree, relation: str, right: Tree, name: str) -> Region | None:
     if symbols(right) and not symbols(left):
         left, right, relation = right, left, _TURNED[relation]
     if infinity := _infinity(right):
-        return _REALS if (infinity > 0) == (relation[0] == "<") and relation != "!=" else None
+        return REALS if (infinity > 0) == (relation[0] == "<") and relation != "!=" else None
     if left[:2] == ("call", "abs") and not symbols(right) and relation != "!=":
-        below = _solved(left[2][0], relation, right, name)
-        above = _solved(left[2][0], _TURNED[relation], ("-", right), name)
+        inside = left[2][0]
+        while inside[:2] == ("call", "abs"):  # ||x|| is |x|
+            inside = inside[2][0]
+        below = _solved(inside, relation, right, name)
+        above = _solved(inside, _TURNED[relation], ("-", right), name)
         if below is None or above is None:
             return None
-        return _common(below, above) if relation[0] == "<" else _either(below, above)
+        return common(below, above) if relation[0] == "<" else either(below, above)
     difference = ("+", (_expression(left), ("-", _expression(right))))
     steepness = slope(difference, name)
     if steepness is None:
@@ -341,238 +313,9 @@ def _solved(left: Tree, relation: str, right: Tree, name: str) -> Region | None:
     return (end,), (is_below, relation.endswith("="), not is_below)
 
 
-def _region(form: Form) -> Region | None:
-    """A set of reals, also of one or of some; None for anything else."""
-    if form[0] == "region":
-        region: Region = form[1]
-        return region
-    if form[0] in ("many", "value"):
-        items = form[2] if form[0] == "many" else (form,)
-        points = [real_value(item[1]) if item[0] == "value" else None for item in items]
-        if None in points:
-            return None
-        return reduce(_either, [((point,), (False, True, False)) for point in points], _NONE)
-    if form[0] != "tuple" or len(form[3]) != 2:
-        return None
-    above = _half(form[3][0], (False, form[1] == "[", True), ("infinity", -1))
-    below = _half(form[3][1], (True, form[2] == "]", False), ("infinity", 1))
-    if above is None or below is None:
-        return None
-    is_interval = all(low < high for low in above[0] for high in below[0])
-    return _common(above, below) if is_interval else None
-
-
-def _half(end: Form, flags: tuple[bool, ...], endless: Form) -> Region | None:
-    """The reals on one side of an end, or all."""
-    value = real_value(end[1]) if end[0] == "value" else None
-    if end == endless and not flags[1]:
-        return _REALS
-    return None if value is None else ((value,), flags)
-
-
 def _operation(name: str, left: Form, right: Form) -> Form:
-    one, other = _region(left), _region(right)
+    one, other = region_of(left), region_of(right)
     if one is None or other is None:
         return ("sets", name, left, right)
     change = {"cup": or_, "cap": and_, "minus": gt}[name]  # True is more than False
-    return ("region", _changed(one, other, change))
-
-
-def _changed(one: Region, other: Region, change: Callable[[bool, bool], Any]) -> Region:
-    """The reals for which `change` of their being in one and in the other holds."""
-    ends: list[Number] = []
-    flags = [bool(change(one[1][0], other[1][0]))]
-    for end in sorted(one[0] + other[0]):
-        if not ends or not _equal(ends[-1], end):
-            ends.append(end)
-            flags += [
-                bool(change(_holds(one, end, is_behind), _holds(other, end, is_behind)))
-                for is_behind in (False, True)
-            ]
-    for place in reversed(range(len(ends))):
-        if len(set(flags[2 * place : 2 * place + 3])) == 1:
-            del ends[place], flags[2 * place : 2 * place + 2]
-    return tuple(ends), tuple(flags)
-
-
-def _holds(region: Region, value: Number, is_behind: bool) -> bool:
-    """Whether a number, or what follows right behind it, is in a set of reals."""
-    ends, flags = region
-    for place, end in enumerate(ends):
-        if _equal(value, end):
-            return flags[2 * place + 1 + is_behind]
-        if value < end:
-            return flags[2 * place]
-    return flags[-1]
-
-
-def _either(one: Region, other: Region) -> Region:
-    return _changed(one, other, or_)
-
-
-def _common(one: Region, other: Region) -> Region:
-    return _changed(one, other, and_)
-
-
-def _equal(one: Number, other: Number) -> bool:
-    return bool(abs(one - other) <= min(max(abs(one), 1), max(abs(other), 1)) * 1e-30)
-
-
-# Comparing forms
-
-
-def _single(form: Form) -> Form:
-    """A set or list of one is that one."""
-    return form[2][0] if form[0] == "many" and len(form[2]) == 1 else form
-
-
-def _same(gold: Form, answer: Form) -> bool:
-    kinds = gold[0], answer[0]
-    if "nothing" in kinds:
-        return False
-    if "named" in kinds or "equation" in kinds:
-        return _same_named(gold, answer)
-    if kinds[0] == kinds[1]:
-        return _SAME[kinds[0]](gold, answer)
-    if kinds in (("tuple", "many"), ("many", "tuple")):
-        point, values = (gold, answer) if kinds[0] == "tuple" else (answer, gold)
-        return not values[1] and point[1:3] == ("(", ")") and _each_same(gold[-1], answer[-1])
-    if "ratio" in kinds and "value" in kinds:
-        sides = [
-            ("/", *f[1]) if f[0] == "ratio" and len(f[1]) == 2 else f[1] for f in (gold, answer)
-        ]
-        return all(side[0] in KINDS for side in sides) and same_value(*sides)
-    if "region" in kinds:
-        one, other = _region(gold), _region(answer)
-        return one is not None and other is not None and _same_regions(one, other)
-    return False
-
-
-def _each_same(gold: Sequence[Form], answer: Sequence[Form]) -> bool:
-    return len(gold) == len(answer) and all(map(_same, gold, answer))
-
-
-def _same_named(gold: Form, answer: Form) -> bool:
-    if gold[0] == answer[0] == "named":
-        mine, theirs = _sorted(gold[1]), _sorted(answer[1])
-        if [entry[0] for entry in mine] == [entry[0] for entry in theirs]:
-            return _each_same([e[2] for e in mine], [e[2] for e in theirs])
-    if gold[0] in ("named", "equation") and answer[0] in ("named", "equation"):
-        sides = _difference(gold), _difference(answer)
-        return None not in sides and is_multiple(*sides, of_same_sign=False)  # type: ignore[arg-type]
-    if answer[0] == "equation":
-        value = _stated(answer[1])
-        return value is not None and _same(gold, ("value", value))
-    if gold[0] == "equation":
-        return False
-    named, other = (gold, answer) if gold[0] == "named" else (answer, gold)
-    is_point = other[0] != "many"  # whose coordinates are in the order of the alphabet
-    values = tuple(entry[2] for entry in (_sorted(named[1]) if is_point else named[1]))
-    if len(values) > 1:
-        if not is_point and named is answer:
-            return False
-        values = (("tuple", "(", ")", values),)
-    pair = (_single(values[0]), other)
-    return _same(*pair) if named is gold else _same(*pair[::-1])
-
-
-def _difference(form: Form) -> Tree | None:
-    """Left minus right of an equation that still has something to be solved for."""
-    if form[0] == "equation":
-        left, right = form[1][0], form[1][-1]
-        return ("+", (left, ("-", right))) if len(form[1]) == 2 else None
-    ((_, left, value), *others) = form[1]
-    if others or value[0] != "value" or not symbols(value[1]):
-        return None
-    return ("+", (left, ("-", value[1])))
-
-
-def _stated(sides: tuple[Tree, ...]) -> Tree | None:
-    """The last side of a chain if that is its value: all are equal, or `2a+b=7` says what is 7."""
-    if all(same_value(side, sides[-1]) for side in sides[:-1]):
-        return sides[-1]
-    is_said = len(symbols(sides[0])) > 1 and not symbols(sides[-1]) and _agreeing(sides[1:])
-    return sides[-1] if is_said and real_value(sides[-1]) else None
-
-
-def _same_values(gold: Form, answer: Form) -> bool:
-    return same_value(gold[1], _with_constant_of(gold[1], answer[1]))
-
-
-def _with_constant_of(gold: Tree, answer: Tree) -> Tree:
-    """`answer` with its constant of integration, `c` or `C`, as in `gold`; both linear in it."""
-    (mine, theirs) = (symbols(tree) & {"c", "C"} for tree in (gold, answer))
-    if len(mine) == len(theirs) == 1 and mine != theirs:
-        (name,), (other,) = mine, theirs
-        if slope(gold, name) and slope(answer, other):
-            return replaced(answer, ("sym", other), ("sym", name))
-    return answer
-
-
-def _same_items(gold: Form, answer: Form) -> bool:
-    """Lists of values count what is said twice, sets and lists of points do not."""
-    mine, theirs = list(gold[2]), list(answer[2])
-    names = [{tuple(e[0] for e in f[1]) for f in fs if f[0] == "named"} for fs in (mine, theirs)]
-    if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:
-        return False  # values of several names beside values of none
-    if gold[1] or answer[1] or any(form[0] != "value" for form in mine):
-        mine, theirs = _distinct(mine), _distinct(theirs)
-    return len(mine) == len(theirs) and _matched(mine, theirs, _same)
-
-
-def _distinct(forms: Iterable[Form]) -> list[Form]:
-    found: list[Form] = []
-    for form in forms:
-        if not any(_same(form, other) for other in found):
-            found.append(form)
-    return found
-
-
-def _matched(mine: list[Any], theirs: list[Any], same: Callable[[Any, Any], bool]) -> bool:
-    """Whether each of `mine` has one of `theirs` to itself."""
-    left = list(theirs)
-    for item in mine:
-        place = next((i for i, other in enumerate(left) if same(item, other)), None)
-        if place is None:
-            return False
-        del left[place]
-    return not left
-
-
-def _same_regions(one: Region, other: Region) -> bool:
-    return one[1] == other[1] and all(map(_equal, one[0], other[0]))
-
-
-def _same_order(gold: Form, answer: Form) -> bool:
-    def same(one: tuple[str, Tree], other: tuple[str, Tree]) -> bool:
-        return one[0] == other[0] and is_multiple(one[1], other[1], of_same_sign=one[0] != "!=")
-
-    return _matched(list(gold[1]), list(answer[1]), same)
-
-
-def _same_ratios(gold: Form, answer: Form) -> bool:
-    return len(gold[1]) == len(answer[1]) and all(
-        same_value(("*", (mine, answer[1][0])), ("*", (theirs, gold[1][0])))
-        for mine, theirs in zip(gold[1], answer[1], strict=True)
-    )
-
-
-_SAME: dict[str, Callable[[Form, Form], bool]] = {
-    "value": _same_values,
-    "infinity": lambda gold, answer: gold == answer,
-    "literal": lambda gold, answer: gold == answer,
-    "many": _same_items,
-    "tuple": lambda gold, answer: gold[1:3] == answer[1:3] and _each_same(gold[3], answer[3]),
-    "region": lambda gold, answer: _same_regions(gold[1], answer[1]),
-    "matrix": lambda gold, answer: (
-        [len(row) for row in gold[1]] == [len(row) for row in answer[1]]
-        and all(
-            same_value(*pair)
-            for rows in zip(gold[1], answer[1], strict=True)
-            for pair in zip(*rows, strict=True)
-        )
-    ),
-    "order": _same_order,
-    "sets": lambda gold, answer: gold[1] == answer[1] and _each_same(gold[2:], answer[2:]),
-    "ratio": _same_ratios,
-}
+    return ("region", changed(one, other, change))

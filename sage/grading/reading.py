@@ -14,14 +14,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sage.grading.quantities import ENDLESS, endless_number, plain_number, vocabulary
-from sage.grading.statements import is_word
+from sage.grading.quantities import endless_number, plain_number, vocabulary
+from sage.grading.tokens import CIRCULAR, CLOSING, CONSTANTS, ENDS, FUNCTIONS, GREEK, Tokens
 
 Tree = tuple[Any, ...]
-
-
-class Unreadable(ValueError):
-    """The text is no mathematics that is understood as a whole."""
 
 
 class Chain(NamedTuple):
@@ -34,42 +30,18 @@ class Chain(NamedTuple):
 
 
 _DEEPEST = 40
-_CIRCULAR, _HYPERBOLIC = vocabulary("sin cos tan cot sec csc"), vocabulary("sinh cosh tanh")
-_FUNCTIONS = {
-    *(prefix + name for name in _CIRCULAR | _HYPERBOLIC for prefix in ("", "arc")),
-    *vocabulary("exp ln log max min gcd lcm abs floor ceil sqrt cbrt"),
-}
-_OTHER_NAMES = {
-    **{"a" + name: "arc" + name for name in _CIRCULAR | _HYPERBOLIC},
-    **{"ar" + name: "arc" + name for name in _HYPERBOLIC},
-    **{"Abs": "abs", "infinity": "infty", "inf": "infty"},
-}
-_GREEK = vocabulary(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi "
-    "omicron rho varrho sigma varsigma tau upsilon phi varphi chi psi omega hbar ell "
-    "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-)
-_CONSTANTS: dict[str, Tree] = {
-    **{"pi": ("pi",), "infty": ("inf",), "emptyset": ("set", ()), "imath": ("i",)},
-    "R": ("literal", "R"),
-}
-_NAMES = _FUNCTIONS | _GREEK | _CONSTANTS.keys()
-_PLAIN_NAMES = {"pi", "ln"} | {name for name in _NAMES - {"imath"} if len(name) > 2}
-_NO_PRODUCTS = vocabulary("no or if is of to so be do")
 _RELATIONS = {
     **{"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">="},
     **{r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\in": "in"},
     **{r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", r"\ne": "!=", r"\neq": "!="},
 }
-_TIMES, _OVER = {"*", r"\cdot", r"\times", r"\ast"}, {"/", r"\div"}
-_SIGNS = {"+": "+", "-": "-", r"\pm": "pm", r"\mp": "mp"}
-_SETS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus", r"\backslash": "minus"}
 _JOINTS = {
     **{",": ",", ";": ",", r"\quad": ",", r"\qquad": ",", "and": "and", "or": "or"},
     **{r"\land": "and", r"\wedge": "and", r"\lor": "or", r"\vee": "or"},
 }
-_CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle"}
-_ENDS = {*_CLOSING.values(), "stop", "end"}
+_TIMES, _OVER = {"*", r"\cdot", r"\times", r"\ast"}, {"/", r"\div"}
+_SIGNS = {"+": "+", "-": "-", r"\pm": "pm", r"\mp": "mp"}
+_SETS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus", r"\backslash": "minus"}
 _AROUND = {
     **{"|": ("|", "abs"), r"\lvert": (r"\rvert", "abs")},
     **{r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")},
@@ -85,20 +57,6 @@ _BEGINNING = (
 )
 _MATRICES = vocabulary("pmatrix bmatrix matrix array smallmatrix")
 _SYSTEMS = vocabulary("cases aligned align align* array gathered")
-
-_WORDED = r"\\(?:text(?:normal|bf|it|rm|sf|tt)?|math(?:rm|sf|it|tt)|mbox|operatorname\*?) ?"
-_DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
-_GROUPED = r"[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9])(?:\.[0-9]+)?"
-_EXPONENT = r"(?:[eE][+-]?[0-9]{1,3}(?![0-9a-zA-Z^(\\.]))?"
-_OTHERS = (
-    rf"|(?P<space> +)|{_WORDED}\{{(?P<text>[^{{}}]*)\}}"
-    r"|\\(?P<edge>begin|end) ?\{(?P<place>[a-z]+\*?)\}(?: ?\{[lcr| ]*\})?"
-    r"|(?P<sign>\\(?:[a-zA-Z]+|.)|<=|>=|==|[-+*/^_=<>(),;:|!%'{}\[\]&])|(?P<run>[a-zA-Z]+)"
-)
-_TOKENS = [
-    re.compile(rf"(?P<endless>{ENDLESS})|(?P<number>{number}{_EXPONENT}){_OTHERS}")
-    for number in (rf"(?:{_GROUPED}|{_DECIMAL})", _DECIMAL)
-]
 _DERIVATIVE = re.compile(  # of y by x
     r"(?P<d>d|\\partial)(?:\^\{?[0-9]\}?)?(?:\\?[a-zA-Z].*)?"
     r" by (?P=d)\\?[a-zA-Z]+(?:_.+)?(?:\^\{?[0-9]\}?)?"
@@ -110,87 +68,16 @@ _MINUS_ONE = ("-", ("num", Fraction(1)))
 @lru_cache(maxsize=4_096)
 def read(text: str) -> tuple[Chain, ...]:
     """The statement that a tidy `text` makes; raises Unreadable if it is none as a whole."""
-    return _Reader(_tokens(text)).statement()
+    return _Reader(text).statement()
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kinds and texts; a comma groups digits only where no bracket makes it a separator."""
-    found: list[tuple[str, str]] = []
-    place = depth = 0
-    while place < len(text):
-        match = _TOKENS[depth > 0].match(text, place)
-        if match is None:
-            raise Unreadable(text[place])
-        place, kind = match.end(), str(match.lastgroup)
-        token = match[kind]
-        if kind == "place":
-            found.append((match["edge"], token))
-        elif kind == "run":
-            found += _run(token)
-        elif kind == "text":
-            found += _worded(token)
-        elif kind == "sign":
-            depth += (token in _CLOSING) - (token in _CLOSING.values())
-            found.append(("name", token[1:]) if token[1:] in _NAMES else ("sign", token))
-        elif kind != "space":
-            found.append((kind, token))
-    return [*found, ("stop", "")]
-
-
-def _run(run: str) -> list[tuple[str, str]]:
-    """A run of letters: a name, a word that joins, one symbol in capitals, or letters."""
-    run = _OTHER_NAMES.get(run, run)
-    if run in ("and", "or"):
-        return [("sign", run)]
-    if run in _PLAIN_NAMES:
-        return [("name", run)]
-    if len(run) > 2 and run.isupper():
-        return [("letter", run)]
-    if (
-        len(run) > 3
-        or (run.lower() in _NO_PRODUCTS and run != "NO")
-        or (len(run) == 3 and is_word(run))
-    ):
-        raise Unreadable(run)
-    return [("letter", letter) for letter in run]
-
-
-def _worded(text: str) -> list[tuple[str, str]]:
-    """What stands in upright letters: a word that joins, a name, a letter, or a symbol."""
-    said = text.strip(" ,")
-    if said and not (said.isalnum() and said.isascii() and not said[0].isdigit()):
-        raise Unreadable(text)
-    if len(said) > 1 and said not in _FUNCTIONS | {"and", "or"}:
-        return [("letter", said)]
-    return _run(said) if said else []
-
-
-class _Reader:
+class _Reader(Tokens):
     """Reads tokens from left to right, what stands in brackets once."""
 
-    def __init__(self, tokens: list[tuple[str, str]]) -> None:
-        self._tokens, self._at, self._depth, self._bars = tokens, 0, 0, 0
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._bars = 0
         self._known: dict[int, tuple[Tree, int]] = {}
-
-    @property
-    def _next(self) -> str:
-        """The text of the next token if it is a sign, else its kind."""
-        kind, text = self._tokens[self._at]
-        return text if kind == "sign" else kind
-
-    def _take(self) -> str:
-        self._require(self._next != "stop")
-        self._at += 1
-        return self._tokens[self._at - 1][1]
-
-    def _skip(self, *signs: str) -> bool:
-        is_there = self._next in signs and self._tokens[self._at][0] == "sign"
-        self._at += is_there
-        return is_there
-
-    def _require(self, condition: object) -> None:
-        if not condition:
-            raise Unreadable(self._tokens[self._at][1] or "the end")
 
     def statement(self) -> tuple[Chain, ...]:
         """All of it, to the last token."""
@@ -209,7 +96,7 @@ class _Reader:
         while self._next in _JOINTS or (is_system and self._next == "\\\\"):
             said = _JOINTS.get(self._take(), ",")
             joint = joint if said == "," and joint else said
-            if self._next not in _ENDS | _JOINTS.keys() | {"\\\\"}:
+            if self._next not in ENDS | _JOINTS.keys() | {"\\\\"}:
                 chains.append(self._chain(joint))
                 joint = ""
         return tuple(chains)
@@ -265,7 +152,8 @@ class _Reader:
                 factors = [("/", left, right)]
             elif self._begins_factor():
                 is_number = self._next in ("number", "endless")
-                self._require(not is_open and (not is_number or factors[-1] == ("pi",)))
+                may_be_followed = factors[-1] == ("pi",) or factors[-1][:2] == ("call", "factorial")
+                self._require(not is_open and (may_be_followed or not is_number))
                 factors.append(self._power())
             else:
                 return _times(factors)
@@ -291,11 +179,14 @@ class _Reader:
 
     def _exponent(self) -> Tree:
         self._skip("+")
-        return self._signed(self._unsigned_exponent)
-
-    def _unsigned_exponent(self) -> Tree:
+        is_negative = self._skip("-")
+        self._depth += 1
+        self._require(self._depth <= _DEEPEST)
         tree = self._primary(calls=False)
-        return ("^", tree, self._exponent()) if self._skip("^") else tree
+        if self._skip("^"):
+            tree = ("^", tree, self._exponent())
+        self._depth -= 1
+        return ("-", tree) if is_negative else tree
 
     def _primary(self, calls: bool = True) -> Tree:
         """The smallest thing that stands by itself; `f(x)` is one if `calls`."""
@@ -314,11 +205,11 @@ class _Reader:
             tree = ("num", number)
         elif kind == "begin":
             tree = self._matrix(text)
-        elif kind == "letter" or text in _GREEK:
+        elif kind == "letter" or text in GREEK:
             tree = self._symbol(text, calls)
         elif kind == "name":
-            tree = _CONSTANTS.get(text) or self._function(text, calls)
-            self._require(text not in _CONSTANTS or self._next != "_")
+            tree = CONSTANTS.get(text) or self._function(text, calls)
+            self._require(text not in CONSTANTS or self._next != "_")
         else:
             tree = self._signed_thing(text, calls)
             self._known[start] = tree, self._at
@@ -327,7 +218,7 @@ class _Reader:
 
     def _signed_thing(self, sign: str, calls: bool) -> Tree:
         """What begins with a bracket or a command."""
-        if sign in _CLOSING:
+        if sign in CLOSING:
             return self._bracket(sign)
         if sign == "{":
             return self._braces()
@@ -378,9 +269,6 @@ class _Reader:
         name = written.replace("}{", " by ", 1)
         return ("sym", name) if _DERIVATIVE.fullmatch(name) else ("/", top, below)
 
-    def _written(self, start: int, end: int) -> str:
-        return "".join("\\" * (kind == "name") + text for kind, text in self._tokens[start:end])
-
     def _braces(self) -> Tree:
         items: list[Tree] = []
         while not self._skip("}"):
@@ -394,19 +282,19 @@ class _Reader:
         is_set = opening == r"\{"
         items: list[Tree] = []
         self._bars += is_set  # a bar ends the first part of `{x | x>2}`
-        while self._next not in _ENDS and (not items or self._skip(",", ";")):
+        while self._next not in ENDS and (not items or self._skip(",", ";")):
             items.append(self._set())
         self._bars -= is_set
         if is_set and len(items) == 1 and self._next in (":", "|", r"\mid", r"\in"):
             return self._builder(items[0])
         closing = self._take()
-        self._require(closing in _CLOSING.values() and is_set == (closing == r"\}"))
+        self._require(closing in CLOSING.values() and is_set == (closing == r"\}"))
         if is_set:
             return ("set", tuple(items))
-        if len(items) == 1 and closing == _CLOSING[opening]:
+        if len(items) == 1 and closing == CLOSING[opening]:
             return items[0]
         opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
-        self._require(len(items) == 2 or (len(items) > 2 and closing == _CLOSING[opening]))
+        self._require(len(items) == 2 or (len(items) > 2 and closing == CLOSING[opening]))
         return ("tuple", opening, closing, tuple(items))
 
     def _builder(self, symbol: Tree) -> Tree:
@@ -432,18 +320,8 @@ class _Reader:
 
     def _symbol(self, name: str, calls: bool) -> Tree:
         """A letter with its subscript and primes, `e` and `i` by themselves, or `f(x)`."""
-        plain = name = name.removeprefix("var")
-        prime = [("sign", "^"), ("sign", "{"), ("sign", r"\prime")]
-        while True:
-            if self._skip("_"):
-                name += "_" + self._raw()
-            elif self._skip("'"):
-                name += "'"
-            elif self._tokens[self._at : self._at + 3] == prime:
-                self._at += 1
-                name += "'" * self._raw().count("prime")
-            else:
-                break
+        plain = name.removeprefix("var")
+        name = plain + self._marks()
         if name in ("e", "i"):
             return (name,)
         if calls and self._next == "(":
@@ -454,16 +332,6 @@ class _Reader:
                 return ("opaque", name, arguments)
             self._at = start
         return ("sym", name)
-
-    def _raw(self) -> str:
-        """The text of a subscript, without its braces."""
-        if not self._skip("{"):
-            self._require(self._next not in _ENDS)
-            return self._take()
-        start, depth = self._at, 1
-        while depth:
-            depth += {"{": 1, "}": -1}.get(self._take(), 0)
-        return self._written(start, self._at - 1)
 
     def _marked(self, mark: str, calls: bool) -> Tree:
         r"""`\vec{a}` and the like, `\angle ABC`: one symbol."""
@@ -495,7 +363,7 @@ class _Reader:
                 self._require(name == "log" and base is None)
                 base = self._argument()
         arguments = self._arguments()
-        if exponent == _MINUS_ONE and name in _CIRCULAR:
+        if exponent == _MINUS_ONE and name in CIRCULAR:
             return ("call", "arc" + name, arguments)
         tree: Tree = ("call", name, (*arguments, base) if base else arguments)
         return ("^", tree, exponent) if exponent else tree
@@ -505,6 +373,7 @@ class _Reader:
             return (self._signed(self._bare_argument),)
         inside = self._primary(calls=False)
         if inside[0] == "set":
+            self._require(inside[1])
             return tuple(inside[1])
         self._require(inside[0] != "tuple" or inside[1:3] == ("(", ")"))
         return tuple(inside[3]) if inside[0] == "tuple" else (inside,)
@@ -513,7 +382,7 @@ class _Reader:
         r"""Of `\sin 2x` the `2x`; where it ends must be plain."""
         factors = [self._power()]
         while self._next in ("letter", r"\frac") or (
-            self._next == "name" and self._tokens[self._at][1] not in _FUNCTIONS - {"sqrt"}
+            self._next == "name" and self._tokens[self._at][1] not in FUNCTIONS - {"sqrt"}
         ):
             self._require(self._tokens[self._at] != ("letter", "e"))
             factors.append(self._power())

@@ -36,7 +36,7 @@ _WRAPPED_WORDS = re.compile(
 )
 _SPACE = re.compile(r"(?<!\\)\\ ")
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
-_BEHIND_BOX = re.compile(r"(?: ?(?:\\?%|\^ ?\{? ?\\circ ?\}?))?")
+_BEHIND_BOX = re.compile(r" ?(?:\\?%|\^ ?\{? ?\\circ ?\}?)")
 _UNSAID_BEFORE = re.compile(
     r"(?:[-+*/^<>|0-9]|\\(?!implies|(?:Long)?[Rr]ightarrow|to\b|therefore|q?quad|equiv)[a-zA-Z]+)$"
 )
@@ -204,11 +204,10 @@ def _boxes(text: str) -> str | None:
             end += 1
         if depth:
             return None
-        sign = _BEHIND_BOX.match(text, end)
-        assert sign is not None
-        held.append(text[box.end() : end - 1].strip() + sign[0])
         outside.append(text[place : box.start()])
-        place = sign.end()
+        sign = _BEHIND_BOX.match(text, end)
+        place = sign.end() if sign else end
+        held.append(text[box.end() : end - 1].strip() + text[end:place])
     start = _CONCLUSION.split(outside[0])[-1].strip("$& *")
     before = [word.lower() for word in re.findall(r"(?<![A-Za-z\\])[A-Za-z]+", start)]
     behind = " ".join([*outside[1:], _REASON.split(text[place:])[0]])
@@ -334,13 +333,11 @@ def _words_alone(words: list[str]) -> str | None:
 
 def _with_unit(number: str, words: list[str]) -> str | None:
     """A number with what is counted behind it: a known unit is kept, another goes."""
-    if words and words[0].lower() in SCALES and read_quantity(number) is not None:
-        quantity = read_quantity(number)
-        assert quantity is not None
+    scale = SCALES.get(words[0].lower()) if words else None
+    if scale and (quantity := read_quantity(number)):
         if quantity.unit is not None:
             return None
-        value = quantity.value * SCALES[words[0].lower()]
-        number, words = str(value), words[1:]
+        number, words = str(quantity.value * scale), words[1:]
     if words and words[0].lower() in ("base", "in") and number.isalnum():
         rest = words[1:] if words[0].lower() == "in" else words
         if rest and rest[0].lower() == "base":

@@ -92,6 +92,8 @@ _REWRITES = [
         (r"\\(q?quad)(?=[a-zA-Z])", r"\\\1 "),
         (r"!=", r"\\ne "),
         (r"\\(?:top|intercal)(?![a-zA-Z])", "T"),
+        (r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"{\\frac{\1}{\2}}"),
+        (r"(?<=\\\\)\[-?[0-9.]+ ?(?:pt|em|ex|mm|cm)\]", ""),
         (r"\{\s*,\s*\}", ","),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
@@ -120,7 +122,9 @@ _MARKDOWN = ("**", "__", "*", "`", '"', "'")
 
 def tidy(text: str) -> str:
     """`text` in plain ASCII LaTeX without what states nothing; may be empty."""
-    text = "".join(" " if c.isspace() else c for c in text if _is_visible(c)).translate(_TABLE)
+    # A format character, such as a right-to-left mark, leaves no trace in print.
+    visible = (c for c in text if unicodedata.category(c) != "Cf")
+    text = "".join(" " if c.isspace() else c for c in visible).translate(_TABLE)
     if r"\begin" not in text:  # no row of a matrix ends there
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
     for pattern, replacement in _REWRITES:
@@ -141,11 +145,6 @@ def is_balanced(text: str, deepest: int = 30) -> bool:
         if not 0 <= depth <= deepest:
             return False
     return depth == 0
-
-
-def _is_visible(character: str) -> bool:
-    """Not a format character, such as a right-to-left mark, which leaves no trace in print."""
-    return unicodedata.category(character) != "Cf"
 
 
 def _unwrap(text: str) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 
 from mpmath.ctx_mp import MPContext
 
-from sage.grading.reading import Tree, Unreadable
+from sage.grading.reading import Tree
+from sage.grading.tokens import Unreadable
 
 Number = Any  # mpmath's mpf or mpc
 
@@ -36,8 +37,8 @@ _LARGEST = 4_000
 _MOST_WORK = 100_000
 """Digits that are worked out for one value, of all numbers on the way."""
 
-_LARGEST_COUNT = 5_000
-"""What factorials and binomials are taken of."""
+_LARGEST_COUNT, _MOST_DIGITS_BETWEEN = 5_000, 300
+"""What factorials and binomials are taken of; and to how many digits, of what is no integer."""
 
 _POINTS, _POSITIVE = 10, 5
 _DIGITS, _SPARE = 50, 15
@@ -300,6 +301,8 @@ def _root(value: Number, degree: Number) -> Number:
 def _counted(name: str) -> Callable[..., Number]:
     def count(*values: Number) -> Number:
         if any(abs(value) > _LARGEST_COUNT for value in values):
+            raise TooLarge
+        if _CONTEXT.dps > _MOST_DIGITS_BETWEEN and not all(map(_CONTEXT.isint, values)):
             raise TooLarge
         return getattr(_CONTEXT, name)(*values)
 

@@ -14,20 +14,7 @@ from sage.grading.quantities import split_unit, unit_ratio
 _PARTS = re.compile(r"[0-9]+(?P<mark>[-:./])[0-9]+(?:(?P=mark)[0-9]+)+")
 _TIME = re.compile(r"(?P<hour>[01]?[0-9]|2[0-4]):(?P<minute>[0-5][0-9])")
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
-_NAMES = [
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
-]
+_NAMES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 _ORDINAL = re.compile(
     r"(?P<number>[0-9]+) ?(?:\^ ?)?(?:\{ ?)?(?:\\(?:text|mathrm) ?\{ ?)?(?:st|nd|rd|th)(?: ?\})*"
 )
@@ -81,4 +68,5 @@ def same_ordinal(gold: str, answer: str) -> bool | None:
 def _place(text: str) -> int | None:
     if match := _ORDINAL.fullmatch(text):
         return int(match["number"])
-    return _NAMES.index(text.lower()) + 1 if text.lower() in _NAMES else None
+    names = _NAMES.split()
+    return names.index(text.lower()) + 1 if text.lower() in names else None

@@ -33,8 +33,7 @@ def draw_problems(name: str, settings: Mapping[str, Any]) -> list[Problem]:
     own = {key: value for key, value in settings.items() if key != "entry"}
     chosen = _SETS.validate_python(own)
     if not isinstance(chosen, BenchmarkSet):
-        problems: list[Problem] = chosen.problems(name)
-        return problems
+        return chosen.problems(name)
     from sage.problems.benchmarks import benchmark_problems
     from sage.problems.fetching import mirror_folder
 

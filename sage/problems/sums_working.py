@@ -69,7 +69,9 @@ def check_working(sheet: Sheet, written: str) -> Checked:
     whole = len(steps) == len(parts) == len(results) == len(sheet.parts) and None not in results
     answer = "".join(results[i] for i in range(len(sheet.parts))) if whole else None
     leads = bool(whole and closed and mark in MARKS and solution_text(written) == answer)
-    return Checked(_followed(sheet, mark, steps), tuple(steps), leads)
+    named = MARKS.get(mark)
+    strategy = named if named and _in_form_of(named, sheet, steps) else None
+    return Checked(strategy, tuple(steps), leads)
 
 
 def correct_working(problem: str, working: str, answer: str) -> bool:
@@ -98,11 +100,7 @@ def _read(sheet: Sheet, text: str) -> Step | None:
     return Step(place, form, pair, result, right)
 
 
-def _followed(sheet: Sheet, mark: str, steps: list[Step]) -> StrategyName | None:
-    return MARKS[mark] if mark in MARKS and in_form_of(MARKS[mark], sheet, steps) else None
-
-
-def in_form_of(strategy: StrategyName, sheet: Sheet, steps: Sequence[Step]) -> bool:
+def _in_form_of(strategy: StrategyName, sheet: Sheet, steps: Sequence[Step]) -> bool:
     """Whether there are steps and all are written as `strategy` rewrites the sheet's parts."""
     rewritten = STRATEGIES[strategy].rewritten
     forms = (s.part is not None and rewritten(*sheet.parts[s.part]) == s.form for s in steps)

@@ -98,6 +98,9 @@ BOMBS = [
     "(" * 240 + "one" + ")" * 240, "since it is so, " * 30 + "1", "the sum of " * 40 + "1",
     "answer: " * 60, "\\boxed{the " * 40 + "1" + "}" * 40, "and " * 120, "\n \n" * 150 + "is 1",
     "hundred " * 60, "**a" * 160, r"\text{is}" * 55, "that is, where as " * 27, "so, " * 120,
+    r"\lvert" * 36 + " x" + r"\rvert" * 36 + "<1", "x" + "^x" * 249, r"\ln(\ln({}))",
+    "10^{1199}-10^{1199}" + "".join(rf"+\binom{{3.{n}}}{{1.7}}" for n in range(19)),
+    r"|\{x|x=\pm 1\}|",
 ]  # fmt: skip
 
 
@@ -118,6 +121,15 @@ def test_a_batch_of_different_towers_takes_seconds(grader: Grader) -> None:
     start = time.monotonic()
     assert set(statuses(grader, [(r"\sqrt{2}", tower) for tower in towers])) == {"timeout"}
     assert time.monotonic() - start < 3
+
+
+def test_a_deep_answer_has_a_status_within_deep_calls(grader: Grader) -> None:
+    def within(calls: int) -> str:
+        if calls:
+            return within(calls - 1)
+        return grader.grade(block("q" + "^q" * 249), "q+1", "math").status
+
+    assert within(500) in STATUSES
 
 
 @pytest.mark.parametrize("answer", ["4\x002", "\x0042", "4\ud8002", "42\udfff", "4\x072"])

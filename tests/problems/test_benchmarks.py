@@ -25,7 +25,6 @@ from sage.problems.entries import Benchmark
 from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError, Problem
 from sage.problems.sets import draw_problems
-from sage.prompting import last_boxed
 from sage.study import StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,12 +70,6 @@ def test_a_gold_answer_is_brought_into_one_form(given: Any, gold: str) -> None:
 
 def test_an_answer_behind_a_marker_is_cut_out() -> None:
     assert gold_answer("48/2 = 24. 48+24 = 72.\n#### 072", after="####") == "72"
-
-
-def test_the_last_box_counts_and_an_open_one_does_not() -> None:
-    assert last_boxed(r"\boxed{1} then \boxed{x^{2} + \{y\}}") == r"x^{2} + \{y\}"
-    assert last_boxed(r"\boxed{1") is None
-    assert last_boxed("42") is None
 
 
 # Rows
@@ -327,32 +320,30 @@ def test_the_training_set_is_english_and_without_its_wrapper() -> None:
         assert "Remember to put your answer" not in problem.problem
 
 
+# Files of one's own
+
+
+def own(file: Path, **settings: object) -> FileSet:
+    given = {"source": "file", "title": "t", "file": str(file)}
+    return FileSet.model_validate(given | settings)
+
+
 def test_cluster_0_is_a_cluster_and_decimals_are_answers(tmp_path: Path) -> None:
     rows = [{"problem": f"q{i}", "answer": Decimal(f"{i}.5"), "template": i // 2} for i in range(4)]
     pd.DataFrame(rows).to_parquet(tmp_path / "own.parquet")
-    entry = FileSet.model_validate(
-        {"source": "file", "title": "t", "file": str(tmp_path / "own.parquet")}
-        | {"fields": {"cluster": "template"}}
-    )
-    problems = entry.problems("own")
+    problems = own(tmp_path / "own.parquet", fields={"cluster": "template"}).problems("own")
     assert [one.cluster for one in problems] == ["0", "0", "1", "1"]
     assert [one.answer for one in problems] == ["0.5", "1.5", "2.5", "3.5"]
 
 
 def test_a_decimal_comma_is_refused_where_semicolons_separate(tmp_path: Path) -> None:
     file = tmp_path / "own.csv"
-    settings = FileSet(source="file", title="t", file=str(file))
     file.write_text("problem;answer\na;2\nb;-1,5\n")
     with pytest.raises(DataError, match=r"'-1,5' can be one number or two; write '-1.5' or '-1, "):
-        settings.problems("own")
+        own(file).problems("own")
     for text in ('problem,answer\na,2\nb,"-1,5"\n', "problem;answer\na;2\nb;-1, 5\n"):
         file.write_text(text)
-        assert settings.problems("own")[1].answer.replace(" ", "") == "-1,5"
-
-
-def own(file: Path, **settings: object) -> FileSet:
-    given = {"source": "file", "title": "t", "file": str(file)}
-    return FileSet.model_validate(given | settings)
+        assert own(file).problems("own")[1].answer.replace(" ", "") == "-1,5"
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32"])

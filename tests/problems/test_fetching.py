@@ -54,28 +54,22 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
         def answer(self, body: bool) -> None:
             state.asked[f"{self.command} {self.path}"] += 1
-            content = state.files.get(self.path)
-            if self.path == "/":
-                self.send_response(200)
-                self.end_headers()
-            elif body and state.faults:
+            heads: dict[str, str] = {}
+            content, code = state.files.get(self.path, b""), 200
+            if body and state.faults:
                 state.faults -= 1
-                self.send_response(503)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-            elif content is None:
-                self.send_response(404)
-                self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-            else:
-                self.send_response(200)
-                self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-                self.send_header("X-Repo-Commit", COMMIT)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                if body:
-                    self.wfile.write(content)
+                content, code = b"", 503
+            elif content:
+                checksum = hashlib.sha256(content).hexdigest()
+                heads = {"ETag": f'"{checksum}"', "X-Repo-Commit": COMMIT}
+            elif self.path != "/":
+                heads, code = {"X-Error-Code": "EntryNotFound"}, 404
+            self.send_response(code)
+            for name, value in {**heads, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Keep the test's output clean."""
