@@ -77,13 +77,15 @@ def chance_level(
     groups = [problem.level if kind == "knights" else "" for problem in problems]
     golds = Counter(zip(groups, (problem.answer for problem in problems), strict=True))
     right = np.array([counts_right(own, [gold for _, gold in golds], kind) for own in answers])
+    same = [gold if kind == "route" else answer_key(gold, kind) for _, gold in golds]
+    keys = dict(zip(golds, same, strict=True))
     others = np.array(
         [
             [
-                times if group == own_group and gold != problem.answer else 0
-                for (group, gold), times in golds.items()
+                times if one[0] == own[0] and keys[one] != keys[own] else 0
+                for one, times in golds.items()
             ]
-            for own_group, problem in zip(groups, problems, strict=True)
+            for own in zip(groups, (problem.answer for problem in problems), strict=True)
         ],
         dtype=float,
     )

@@ -47,7 +47,7 @@ UNSCORED = ("", "nan", "none", "null", "<na>")
 READ = ("problem", "correct", "seed", "benchmark", "cluster", "model", "sample")
 """What is read of a file, by NAMES of `sage.evaluation.columns`."""
 
-_SEED = re.compile(r"(?<![A-Za-z])seed[-_=]?(\d+)", re.IGNORECASE)
+_SEED = re.compile(r"(?<![A-Za-z])seed[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _reads(
             f"that ends in {', '.join(READERS)}"
         )
     if inside:
-        found = sorted(file for file in path.rglob("*") if file.suffix in READERS)
+        found = sorted(one for one in path.rglob("*") if one.suffix in READERS and one.is_file())
         files = [file for file in found if not is_hidden(file.relative_to(path))]
     reads, notes, sums = [], [], dict[str, Path]()
     for file in files:
@@ -206,7 +206,7 @@ def _read(
     texts = {
         "benchmark": table[names["benchmark"]].map(str) if names["benchmark"] else benchmark,
         "problem_id": table[names["problem"]].map(str),
-        "cluster": table[names["cluster"]].fillna("").map(str) if names["cluster"] else "",
+        "cluster": _clusters(table[names["cluster"]]) if names["cluster"] else "",
         "sample": _numbers_of(table, names["sample"]),
         "uuid": table["uuid"].map(str) if "uuid" in table and log.columns else "",
     }
@@ -243,15 +243,23 @@ def _refuse_unknown(says: pd.Series, column: str) -> None:
 
 
 def _seeds(written: pd.Series, column: str) -> pd.Series:
-    """Seeds as whole numbers. Raises ValueError for another."""
+    """Seeds as whole numbers, of which those below 0 mean something else (`NO_SEED`).
+
+    Raises ValueError for another.
+    """
     seeds = pd.to_numeric(written, errors="coerce")
-    if (broken := (seeds % 1 != 0).to_numpy()).any():
+    known = seeds.between(0, 2**63 - 1) & (seeds % 1 == 0)
+    if (broken := ~known.to_numpy(bool)).any():
         row = int(broken.argmax())
         raise ValueError(
-            f"{column} must be a whole number in every row; row {1 + row} says "
+            f"{column} must be a whole number from 0 to 2^63 - 1 in every row; row {1 + row} says "
             f"{written.iloc[row]!r}"
         )
     return seeds.astype(int).astype(object)
+
+
+def _clusters(written: pd.Series) -> pd.Series:
+    return written.map(str).where(written.notna(), "")
 
 
 def _of_path(file: Path, folder: Path | None) -> tuple[int | None, str]:
@@ -295,9 +303,11 @@ def _method(name: str, path: Path, reads: Sequence[_Read], notes: Sequence[str])
     """A method of the files that `path` holds of it. Raises ValueError, which names `path`."""
     rows, seeds = _runs(reads, path)
     _refuse_other_problems(rows, path)
-    one_cluster(rows.assign(algorithm=name), str(path))
-    keys = ["train_seed", "benchmark", "problem_id", "cluster"]
+    clusters = one_cluster(rows.assign(algorithm=name), str(path))
+    keys = ["train_seed", "benchmark", "problem_id"]
     counts = rows.groupby(keys)["correct"].agg(correct="sum", n_samples="size").reset_index()
+    places = zip(counts["benchmark"], counts["problem_id"], strict=True)
+    counts["cluster"] = [clusters.get(place, "") for place in places]
     counts = counts.assign(model=MODEL, algorithm=name, stratum="", worked=np.nan)
     unknown = pd.Series([np.array([np.nan])] * len(counts), dtype=object)
     lacking = rows[~rows["scored"]][["benchmark", "problem_id"]].itertuples(index=False, name=None)
