@@ -8,7 +8,6 @@ same number, so this is much less than Bonferroni's correction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -19,9 +18,6 @@ from scipy.special import stdtr
 from sage.evaluation.curves import curves_of, paired_runs
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
-
-Counts = tuple[np.ndarray, int | np.ndarray]
-"""Correct samples `[S, P]` of each run and problem, out of how many (a number or `[S, P]`)."""
 
 _MULTIPLIERS = 4_000
 """Draws of the largest deviation: the standard error of its 95 % quantile is about 1 %."""
@@ -59,30 +55,17 @@ class CurveBand:
 
 
 def curve_band(
-    one: Counts,
-    other: Counts,
-    ks: Sequence[int] | np.ndarray,
+    differences: np.ndarray,
+    ks: np.ndarray,
     level: float = 0.95,
     draws: int = 10_000,
     groups: Groups | None = None,
 ) -> CurveBand:
-    """The band of pass@k of `one` minus `other`, over further problems and runs.
+    """The band of paired `differences` of pass@k `[S, P, K]`, over further problems and runs.
 
-    Problems are paired, and so are runs; a method with a single run, such as the base, is paired
-    with each run of the other. With one run of both the band is about these runs alone. `draws` are
-    those of the bootstrap over problems; `groups` are clusters or strata of the problems. Raises
-    ValueError for counts of other shapes, that are not whole or not within the samples, and for a k
-    above the fewest samples of a problem.
+    With one run the band is about it alone. `draws` are those of the bootstrap over problems;
+    `groups` are clusters or strata of the problems.
     """
-    ks = np.atleast_1d(ks)
-    of_one, of_other = (_curves(counts, ks) for counts in (one, other))
-    runs = {len(of_one), len(of_other)} - {1}
-    if of_one.shape[1] != of_other.shape[1] or len(runs) > 1:
-        raise ValueError(
-            f"counts of {of_one.shape[:2]} and {of_other.shape[:2]} runs and problems; give the "
-            "same problems for both, and equally many runs or a single one"
-        )
-    differences = of_one - of_other
     estimate = mean_of([parts_of(differences, draws, groups=groups)])
     low, high = estimate.interval(_pointwise(differences, estimate.df, level, groups))
     ends = np.maximum(low, -1.0), np.minimum(high, 1.0)
@@ -99,11 +82,13 @@ def bands_of(counts: pd.DataFrame, draws: int) -> dict[tuple[str, str, str, str]
     bands = {}
     for (one, of_one), (two, of_two) in combinations(curves_of(counts).items(), 2):
         if one[::2] == two[::2]:
-            seeds = (two[1], of_two.seeds), (one[1], of_one.seeds)
-            _, *places = paired_runs(*seeds)
-            pair = ((of_two.correct[places[0]], of_two.n), (of_one.correct[places[1]], of_one.n))
+            _, *runs = paired_runs((two[1], of_two.seeds), (one[1], of_one.seeds))
             ks = ks_up_to(min(of_one.n, of_two.n))
-            band = curve_band(*pair, ks, draws=draws, groups=of_one.groups)
+            values, others = (
+                pass_at_k(each.n, each.correct[places], ks)
+                for each, places in zip((of_two, of_one), runs, strict=True)
+            )
+            band = curve_band(values - others, ks, draws=draws, groups=of_one.groups)
             bands[one[0], one[2], two[1], one[1]] = band
     return bands
 
@@ -112,16 +97,6 @@ def ks_up_to(n: int) -> np.ndarray:
     """Powers of two, and a hundred k from 1 to n at equal ratios, rounded."""
     even = np.rint(np.geomspace(1, n, 100)).astype(int)
     return np.union1d(even, powers_of_two(n))
-
-
-def _curves(counts: Counts, ks: np.ndarray) -> np.ndarray:
-    """pass@k, `[S, P, K]`."""
-    correct, samples = np.asarray(counts[0]), np.asarray(counts[1])
-    if correct.ndim != 2 or 0 in correct.shape:
-        raise ValueError(f"counts of shape {correct.shape}, not [runs, problems]")
-    if ks.max() > samples.min():
-        raise ValueError(f"k = {ks.max()}, and a problem has {samples.min()} samples")
-    return pass_at_k(samples, correct, ks)
 
 
 def _pointwise(

@@ -15,19 +15,8 @@ import numpy as np
 import torch
 
 from sage.method.anchors import pseudo_kl, shaped_anchor
-from sage.method.guides import (
-    BranchGuide,
-    GuideFunction,
-    Moment,
-    Noise,
-    RandomGuide,
-    Signals,
-    TokenGuide,
-    guide_log_factors,
-)
-from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
-
-LOWEST, HIGHEST = 0.6, 1.4
+from sage.method.guides import BranchGuide, GuideFunction, RandomGuide, Signals, TokenGuide
+from sage.theory.spaces import TokenTree, entropies, first_log_q, per_token, sequence_log_probs
 
 TREE = TokenTree(vocabulary=6, length=3)
 
@@ -81,8 +70,7 @@ def guided_anchors(seed: int = 0) -> GuidedAnchors:
     order = log_reference.argsort(descending=True, stable=True)
     factors, anchors = {}, {}
     for name, guide in GUIDES.items():
-        moment = Moment(step=0, total_steps=1, noise=Noise(str(seed)))
-        log_factors = guide_log_factors(guide, signals, moment, LOWEST, HIGHEST)
+        log_factors = first_log_q(guide, signals, str(seed))
         log_anchor = shaped_anchor(log_tokens, log_factors).sum(dim=-1)
         factors[name] = log_factors.sum(dim=-1).exp()[order].numpy()
         anchors[name] = log_anchor.exp()[order].numpy()
@@ -157,8 +145,7 @@ def mode_fits(
     rarer = torch.softmax(of_modes, dim=0)[1]
     passed = (branch_entropy * rarer)[:, None].expand(-1, BRANCH_TOKENS)
     signals = Signals(torch.zeros_like(passed), passed, torch.ones_like(passed))
-    moment = Moment(step=0, total_steps=1, noise=Noise("none"))
-    log_factor = guide_log_factors(BranchGuide(), signals, moment, LOWEST, HIGHEST).sum(dim=-1)
+    log_factor = first_log_q(BranchGuide(), signals).sum(dim=-1)
     log_anchor = shaped_anchor(log_reference, log_factor)
     return ModeFits(
         grid=grid.numpy(),
