@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,8 @@ def comparisons_table(
             known = [(one, two) for one, two in working if one is not None and two is not None]
             rows += [named | row for row in answers]
             if len(known) == len(pairs):
-                alike = all(map(_alike, pairs, known))
+                both = zip(chain(*pairs), chain(*known), strict=True)
+                alike = all(one.same_as(two) for one, two in both)  # every right answer is worked
                 by_working = answers if alike else _compared(algorithm, other, known, draws)
                 rows += [named | row | {"metric": WORKING} for row in by_working]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -113,11 +114,6 @@ def _compared(
     }
     by_k = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
     return [row | of_pair for row in by_k]
-
-
-def _alike(answers: tuple[Curves, Curves], working: tuple[Curves, Curves]) -> bool:
-    """Whether every right answer of two methods has correct working."""
-    return all(one.same_as(two) for one, two in zip(answers, working, strict=True))
 
 
 def over_bases(differences: Sequence[Differences]) -> Differences:

@@ -174,9 +174,9 @@ def test_intervals_of_support_cover_the_truth(kept: float, new: float) -> None:
     truth, held = support_scores(*parts), dict.fromkeys(SCORES, 0)
     for _ in range(studies):
         kind = rng.choice(4, size=(1, 60), p=[*parts, 1 - sum(parts)])
-        low, high = _intervals(tuple(kind == each for each in range(4)), 400)
+        ends = _intervals(tuple(kind == each for each in range(4)), 400)
         for name, value in truth.items():
-            held[name] += low[name] <= value <= high[name]
+            held[name] += ends[f"{name}_low"] <= value <= ends[f"{name}_high"]
     assert min(held.values()) / studies >= 0.94, held
 
 
