@@ -66,9 +66,8 @@ def read_log(path: Path, as_written: bool = False) -> Log:
     """The rows of a file, by the end of its name and the columns that it has.
 
     With `as_written` the numbers of a Parquet file are as they print and its lists are lists, which
-    takes longer.
-    Raises NoSamples for what a logger writes beside its samples, DataError for a file that cannot
-    be read, and ValueError for one of another kind.
+    takes longer. Raises NoSamples for what a logger writes beside its samples, DataError for a file
+    that cannot be read, and ValueError for one of another kind.
     """
     if path.suffix not in READERS:
         raise ValueError(f"not a file {', '.join(READERS)}; convert it, or unpack it")
@@ -81,15 +80,6 @@ def read_log(path: Path, as_written: bool = False) -> Log:
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
         raise DataError(f"{path}: is not built as its logger builds it ({error!r})") from error
     return log
-
-
-def rows_of(path: Path) -> pd.DataFrame:
-    """The rows of a CSV, JSON Lines or Parquet file, their values as they are written.
-
-    Keys of nested rows are joined by dots. Raises DataError for a file that cannot be read or has
-    no rows.
-    """
-    return _table(rows_in(path), path)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], path: Path) -> pd.DataFrame:
@@ -107,7 +97,8 @@ def _flat(row: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _plain(path: Path) -> Log:
-    return Log(rows_of(path))
+    """The rows of a CSV, JSON Lines or Parquet file, their values as they are written."""
+    return Log(_table(rows_in(path), path))
 
 
 def _parquet(path: Path) -> Log:

@@ -170,20 +170,19 @@ def _descend(
     The gradient in mean and log deviation is divided by the Fisher information of a normal law
     (1 / deviation^2 and 2), which makes steps alike at every width, and kept below 1.
     """
-    log_anchor = log_anchor.detach()
 
-    def log_policy(mean: torch.Tensor, log_deviation: torch.Tensor) -> torch.Tensor:
-        return torch.log_softmax(_log_normal(grid, mean, log_deviation.exp()), dim=-1)
+    def log_policy(place: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(_log_normal(grid, place[0], place[1].exp()), dim=-1)
 
-    def divergence(mean: torch.Tensor, log_deviation: torch.Tensor) -> torch.Tensor:
-        policy = log_policy(mean, log_deviation)
+    def divergence(place: torch.Tensor) -> torch.Tensor:
+        policy = log_policy(place)
         return pseudo_kl(log_anchor, policy) if forward else pseudo_kl(policy, log_anchor)
 
     place = torch.tensor([start[0], math.log(start[1])], dtype=torch.float64)
     path = [place]
     for _ in range(steps):
         free = place.requires_grad_()
-        (gradient,) = torch.autograd.grad(divergence(free[0], free[1]), free)
+        (gradient,) = torch.autograd.grad(divergence(free), free)
         fisher = torch.stack([torch.exp(-2.0 * place[1]), torch.tensor(2.0)])
         place = (place - 0.1 * (gradient / fisher).clamp(-1.0, 1.0)).detach()
         path.append(place)
@@ -193,8 +192,8 @@ def _descend(
     return Fit(
         mean=float(walked[-1, 0]),
         deviation=float(walked[-1, 1]),
-        divergence=float(divergence(place[0], place[1])),
-        density=log_policy(place[0], place[1]).exp().numpy() / spacing,
+        divergence=float(divergence(place)),
+        density=log_policy(place).exp().numpy() / spacing,
         path=walked.numpy(),
     )
 
