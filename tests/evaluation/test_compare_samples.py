@@ -22,10 +22,8 @@ LOGS = Path(__file__).parents[1] / "builders/logs"
 """Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""
 
 
-def counts_of(
-    path: Path, columns: dict[str, str] | None = None, only: tuple[str, ...] = ()
-) -> pd.DataFrame:
-    return one(path, only, **(columns or {})).counts
+def counts_of(path: Path, **columns: str) -> pd.DataFrame:
+    return one(path, **columns).counts
 
 
 def methods_of(**paths: Path) -> dict[str, Method]:
@@ -108,7 +106,7 @@ def test_nested_rows_are_the_same_in_every_format(tmp_path: Path, suffix: str) -
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     else:
         pd.DataFrame(rows).to_parquet(file)
-    counts = counts_of(file, {"problem": "of.task.id", "correct": "scores.match"})
+    counts = counts_of(file, problem="of.task.id", correct="scores.match")
     assert counts["correct"].tolist() == [2, 1]
 
 
@@ -118,13 +116,10 @@ def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
         counts_of(tmp_path / "none.parquet")
 
 
-def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> None:
+def test_files_of_a_folder_are_runs_with_verdicts_as_numbers(tmp_path: Path) -> None:
     for name, right in (("first.csv", [1, 2]), ("second.csv", [2, 1])):
-        frame = samples(right, (1,)).drop(columns="seed")
-        frame = frame.rename(columns={"problem": "doc_id", "correct": "exact_match"})
-        frame.assign(exact_match=frame["exact_match"].astype(float)).to_csv(tmp_path / name)
-    named = {"problem": "doc_id", "correct": "exact_match"}
-    assert counts_of(tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
+        rows(right).astype({"correct": float}).to_csv(tmp_path / name)
+    assert counts_of(tmp_path)["train_seed"].tolist() == [1, 1, 2, 2]
 
 
 def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
@@ -148,18 +143,12 @@ def test_a_log_that_inspect_wrote_is_compared(capsys: pytest.CaptureFixture[str]
     assert "  strong - weak: pass@2 +" in capsys.readouterr().out
 
 
-def test_samples_that_lm_eval_wrote_are_read(tmp_path: Path) -> None:
+def test_samples_that_lm_eval_wrote_are_read() -> None:
     file = LOGS / "lm_eval.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     counts = counts_of(file)
     assert counts["problem_id"].tolist() == [str(row["doc_id"]) for row in rows]
     assert counts["correct"].tolist() == [int(row["acc"]) for row in rows]
-    twice = tmp_path / "samples_twice.jsonl"
-    other = [row | {"filter": "strict", "acc": 0.0} for row in rows]
-    twice.write_text("".join(json.dumps(row) + "\n" for row in rows + other))
-    with pytest.raises(ValueError, match=r"filters none, strict; name one, as in --only filter="):
-        counts_of(twice)
-    assert counts_of(twice, only=("filter=strict",))["correct"].sum() == 0
 
 
 def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
@@ -228,15 +217,6 @@ def test_what_cannot_be_compared_says_why(
     files = [one if "/" in one or "." not in one else str(tmp_path / one) for one in arguments]
     assert main(files) == 1
     assert message in capsys.readouterr().err
-
-
-def test_a_problem_without_a_cluster_is_one_of_its_own(tmp_path: Path) -> None:
-    named = samples([1] * 10)
-    named["cluster"] = named["problem"].map({"p0": "one", "p1": "one"})
-    named.to_csv(tmp_path / "one.csv", index=False)
-    counts = counts_of(tmp_path / "one.csv")
-    assert counts["problem_id"].nunique() == 10
-    assert sorted(set(counts["cluster"])) == ["", "one"]
 
 
 def test_a_row_without_a_benchmark_is_no_problem_of_any(tmp_path: Path) -> None:

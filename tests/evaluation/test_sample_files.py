@@ -171,11 +171,12 @@ class TestColumns:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_cluster_that_some_rows_name_is_that_of_the_problem(tmp_path: Path, kind: str) -> None:
-    table = rows([1, 2, 3]).assign(cluster=pd.Categorical([None, "a"] * 6))
+    """One that no row names is a problem by itself."""
+    table = rows([1, 2, 3]).assign(cluster=pd.Categorical([None, "a"] * 4 + [None] * 4))
     write = table.to_parquet if kind == "parquet" else table.to_csv
     write(tmp_path / f"a.{kind}")
     counts = one(tmp_path / f"a.{kind}").counts
-    assert counts[["n_samples", "cluster"]].to_numpy().tolist() == [[4, "a"]] * 3
+    assert counts[["n_samples", "cluster"]].to_numpy().tolist() == [[4, "a"], [4, "a"], [4, ""]]
 
 
 def test_a_folder_with_the_name_of_a_file_is_a_folder(tmp_path: Path) -> None:

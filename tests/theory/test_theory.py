@@ -39,8 +39,6 @@ from sage.theory.toy import (
     valid_completions,
 )
 
-# Spaces ---------------------------------------------------------------------------------------
-
 
 def test_a_tree_by_hand() -> None:
     tree = TokenTree(2, 2)
@@ -73,9 +71,6 @@ def test_impossible_arguments_are_refused() -> None:
         empirical_support(logs(1.0), torch.tensor([True]), 0.0)
     with pytest.raises(ValueError, match="one valid and one invalid"):
         compare_off_target(logs(0.5, 0.5), logs(1.0, 1.0), numbers(1.0, 1.0), 1.0)
-
-
-# Closed forms ---------------------------------------------------------------------------------
 
 
 def test_closed_forms_by_hand() -> None:
@@ -166,9 +161,6 @@ def test_an_entropy_bonus_keeps_the_order_of_valid_completions_and_a_guide_can_t
     assert guided[1] > guided[0]
 
 
-# Tokens (Eq. 7, 8) ----------------------------------------------------------------------------
-
-
 @each_tree
 def test_the_leash_divides_over_tokens(tree: TokenTree) -> None:
     one = Instance(tree)
@@ -193,9 +185,6 @@ def test_normalising_each_token_is_not_normalising_the_completion(tree: TokenTre
     assert torch.allclose(per_token, whole) == (tree.length == 1)
     # with a guide of states alone, normalising each token leaves nothing of it
     close(torch.log_softmax(one.reference + one.state_guide, dim=-1), one.reference)
-
-
-# Theorem 4.3 ----------------------------------------------------------------------------------
 
 
 def many(count: int, size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -240,9 +229,6 @@ def test_at_eq_2_the_support_grows_so_theorem_4_2_speaks_of_sampling_only() -> N
     assert bool((after & ~before).any())
 
 
-# App. A.4 -------------------------------------------------------------------------------------
-
-
 def test_separation_puts_less_mass_off_target_than_forward_kl() -> None:
     separated = 0
     for seed, beta in enumerate((0.05, 0.2, 0.5, 1.0, 3.0)):
@@ -284,13 +270,9 @@ def test_without_a_guide_forward_kl_is_better_on_target_where_valid_completions_
     assert hard.forward_kl_mass < 0.05
 
 
-# App. C ---------------------------------------------------------------------------------------
-
-
 def test_the_toy_lifts_the_rare_completion_over_epsilon() -> None:
     example = toy_example()
-    assert example.condition
-    assert example.conclusion
+    assert (example.condition, example.conclusion) == (True, True)
     numbers = example.numbers.set_index("quantity")
     frequent, rare = numbers["frequent"], numbers["rare"]
     reference, rlvr, sage = (rare[f"probability, {name}"] for name in ("reference", "RLVR", "SAGE"))
@@ -310,8 +292,7 @@ def test_the_toy_lifts_the_rare_completion_over_epsilon() -> None:
 def test_the_toy_fails_where_the_guide_is_too_weak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toy, "RATIO", 0.1)
     weak = toy_example()
-    assert not weak.condition
-    assert not weak.conclusion
+    assert (weak.condition, weak.conclusion) == (False, False)
 
 
 def test_the_toy_fails_where_the_branch_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
