@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from counted import samples, study
+from counted import counts_of, samples, study
 
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
@@ -21,6 +21,7 @@ from sage.evaluation.metrics import (
     write_metrics,
 )
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.evaluation.snapshots import by_step
 from sage.evaluation.support import SCORES, _intervals, support_scores, support_table
 
 
@@ -89,6 +90,15 @@ def test_problems_sampled_unequally_or_unlike_are_refused() -> None:
     runs = {("m", "a", 1, "b"): samples({"p": 1}), ("m", "a", 2, "b"): samples({"q": 1})}
     with pytest.raises(ValueError, match="other problems"):
         curves_of(counts_table(runs))
+
+
+def test_moments_of_training_are_measured_at_all_samples_too() -> None:
+    """Twelve are no power of two: of 12 samples one right is certain, of 8 it is 2 in 3."""
+    counts = counts_of(base=[[1, 0]], late=[[1, 1]])
+    counts = counts.assign(n_samples=12, chance=[[np.nan] * 5] * 4)
+    for k, each in ((8, 2 / 3), (12, 1.0)):
+        found = by_step(counts, {"base": 0, "late": 5}, [], k, draws=100)
+        assert found.loc[found["k"] == k, "value"].tolist() == pytest.approx([each / 2, each])
 
 
 def test_rates_count_statuses_and_truncation() -> None:
