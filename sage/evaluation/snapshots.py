@@ -100,9 +100,9 @@ def trajectory_table(
         frame = read_frame(sampler.samples(policy, algorithm, seed, step))
         tokens += int(frame["n_tokens"].sum())
         run = sampler.model, algorithm, seed, sampler.benchmark
-        (curves,) = curves_of(counts_table({run: frame})).values()
+        (curves,) = curves_of(counts_table({run: frame}, sampler.problems)).values()
         at_one = curves.values[:, :, :1]
-        low, high = interval_of_share(at_one, bootstrap)
+        low, high = interval_of_share(at_one, bootstrap, curves.groups)
         return float(at_one.mean()), float(low[0]), float(high[0])
 
     start = accuracy(None, BASE, 0, 0)

@@ -29,11 +29,6 @@ def test_a_mixture_is_what_enumeration_says(share: float) -> None:
     assert values[0, 0] == pytest.approx(enumerated(base, trained, share, k))
 
 
-def test_a_share_is_from_0_to_1() -> None:
-    with pytest.raises(ValueError, match="not 0 to 1"):
-        mixture_pass_at_k(8, np.array([0]), np.array([[8]]), 1.2, 4)
-
-
 def test_a_mixture_of_its_own_kind_is_neither_above_nor_below() -> None:
     """`half` is right as often as half base, half baseline; on each problem as the mixture."""
     base, grpo = [8, 0, 4, 0, 2, 6], [0, 8, 4, 8, 6, 6]
@@ -81,6 +76,8 @@ def test_a_method_as_accurate_as_an_end_has_its_mixture() -> None:
             assert np.isfinite(found["value"])
 
 
-def test_unlike_numbers_of_runs_are_refused() -> None:
+def test_impossible_shares_and_unlike_numbers_of_runs_are_refused() -> None:
+    with pytest.raises(ValueError, match="not 0 to 1"):
+        mixture_pass_at_k(8, np.array([0]), np.array([[8]]), 1.2, 4)
     with pytest.raises(ValueError, match="beside"):
         beside_mixture(np.ones((1, 4)), np.ones((5, 4)), np.zeros(4), 8, 2, 100)
