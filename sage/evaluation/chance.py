@@ -40,54 +40,38 @@ _LONGEST = 500
 """Characters of an answer that are looked at, as in grading."""
 
 
-def chance_of_pass_at_k(
-    right: np.ndarray, others: np.ndarray, n: int, ks: np.ndarray
-) -> np.ndarray:
-    """pass@k of each problem against the answers of others: `[P, K]`.
-
-    `right` `[P, J]` is how many of a problem's `n` samples are right for each of J answers, and
-    `others` `[P, J]` how many other problems have that answer: 0 for the problem's own. NaN where
-    no other problem has another answer.
-    """
-    levels = np.full((len(right), len(ks)), np.nan)
-    for place, (counts, weights) in enumerate(zip(right, others, strict=True)):
-        chosen = weights > 0
-        if chosen.any():
-            values = pass_at_k(n, counts[chosen], ks)
-            levels[place] = weights[chosen] @ values / weights[chosen].sum()
-    return levels
-
-
 def chance_level(
     answers: Sequence[Mapping[str, int]], problems: Sequence[Problem], n: int, ks: np.ndarray
 ) -> np.ndarray:
-    """`chance_of_pass_at_k` of a problem set, `[P, K]`; `answers` have each problem's, with counts.
+    """pass@k of each problem against the answers of others, as often as they occur: `[P, K]`.
 
-    Puzzles are compared with those of their size alone, for others have answers of another form.
-    Raises ValueError unless there are as many answers as problems, all of one kind.
+    `answers` are those of its `n` samples, with counts. NaN where no other problem has another
+    answer. Puzzles are compared with those of their size alone, for others have answers of another
+    form. Raises ValueError unless there are as many answers as problems, all of one kind.
     """
     kinds = {problem.kind for problem in problems}
     if len(answers) != len(problems) or len(kinds) > 1:
         raise ValueError(
             f"answers of {len(answers)} problems for {len(problems)} of the kinds {sorted(kinds)}"
         )
-    if not problems:
-        return np.empty((0, len(ks)))
-    (kind,) = kinds
-    groups = [problem.level if kind == "knights" else "" for problem in problems]
-    golds = Counter(zip(groups, (problem.answer for problem in problems), strict=True))
-    right = np.array([counts_right(own, [gold for _, gold in golds], kind) for own in answers])
-    others = np.array(
-        [
-            [
-                times if group == own_group and gold != problem.answer else 0
-                for (group, gold), times in golds.items()
-            ]
-            for own_group, problem in zip(groups, problems, strict=True)
-        ],
-        dtype=float,
-    )
-    return chance_of_pass_at_k(right, others, n, ks)
+    groups = [problem.level if problem.kind == "knights" else "" for problem in problems]
+    keys = [
+        problem.answer if problem.kind == "route" else answer_key(problem.answer, problem.kind)
+        for problem in problems
+    ]
+    golds = Counter(zip(groups, keys, strict=True))
+    levels = np.full((len(problems), len(ks)), np.nan)
+    for place, (given, own_group, own) in enumerate(zip(answers, groups, keys, strict=True)):
+        others = {
+            gold: times
+            for (group, gold), times in golds.items()
+            if group == own_group and gold != own
+        }
+        if others:
+            right = np.array(_counts_right(given, [*others], *kinds))
+            weights = np.array([*others.values()], dtype=float)
+            levels[place] = weights @ pass_at_k(n, right, ks) / weights.sum()
+    return levels
 
 
 def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
@@ -130,14 +114,14 @@ def checks_working(problems: Sequence[Problem]) -> bool:
     return bool(problems) and all(problem.source in CHECKERS for problem in problems)
 
 
-def counts_right(answers: Mapping[str, int], golds: Sequence[str], kind: Kind) -> list[int]:
-    """How many of `answers`, each with its count, equal each of `golds`; `[J]`."""
+def _counts_right(answers: Mapping[str, int], golds: Sequence[Any], kind: Kind) -> list[int]:
+    """How many of `answers`, each with its count, equal each of `golds` (keys); `[J]`."""
     if kind == "route":
         return counts_arriving(answers, golds)
     counts: Counter[Hashable] = Counter()
     for answer, count in answers.items():
         counts[answer_key(answer, kind)] += count
-    return [counts[answer_key(gold, kind)] for gold in golds]
+    return [counts[gold] for gold in golds]
 
 
 @lru_cache(maxsize=100_000)

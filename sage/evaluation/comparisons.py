@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,8 @@ def comparisons_table(
             known = [(one, two) for one, two in working if one is not None and two is not None]
             rows += [named | row for row in answers]
             if len(known) == len(pairs):
-                alike = all(map(_alike, pairs, known))
+                both = zip(chain(*pairs), chain(*known), strict=True)
+                alike = all(one.same_as(two) for one, two in both)  # every right answer is worked
                 by_working = answers if alike else _compared(algorithm, other, known, draws)
                 rows += [named | row | {"metric": WORKING} for row in by_working]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -100,7 +101,7 @@ def comparisons_table(
 
 def _compared(
     algorithm: str, other: str, pairs: Sequence[tuple[Curves, Curves]], draws: int
-) -> list[dict[str, object]]:
+) -> list[dict[Any, Any]]:
     """The rows of two methods without their names; `pairs` are their curves from each base."""
     differences = [_differences(algorithm, one, other, two) for one, two in pairs]
     values, ks, seeds = differences[0] if len(differences) == 1 else over_bases(differences)
@@ -113,11 +114,6 @@ def _compared(
     }
     by_k = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
     return [row | of_pair for row in by_k]
-
-
-def _alike(answers: tuple[Curves, Curves], working: tuple[Curves, Curves]) -> bool:
-    """Whether every right answer of two methods has correct working."""
-    return all(one.same_as(two) for one, two in zip(answers, working, strict=True))
 
 
 def over_bases(differences: Sequence[Differences]) -> Differences:
@@ -160,22 +156,18 @@ def differences_rows(
     seeds: Sequence[int],
     draws: int,
     groups: Groups | None = None,
-) -> list[dict[str, object]]:
+) -> list[dict[Any, Any]]:
     """The part of COLUMNS that differences `[S, P, K]` of runs `seeds` decide, a row for each k."""
     parts = parts_of(differences, draws, groups=groups)
     mean = mean_of([parts])
     low, high = (np.clip(end, -1.0, 1.0) for end in mean.interval())
     units = differences if groups is None else groups.applied(differences)[0]
     p_problems, p_runs = p_of_problems(units, draws), p_of_runs(differences)
-    numbers = {"value": mean.value, "low": low, "high": high}
-    numbers |= {"p_problems": p_problems, "p_runs": p_runs, "p": np.maximum(p_problems, mean.p())}
-    columns = {"k": [int(k) for k in ks]}
-    columns |= {name: each.tolist() for name, each in numbers.items()} | part_columns(parts, seeds)
+    p = np.maximum(p_problems, mean.p())
+    columns = {"metric": ANSWERS, "k": list(ks), "value": mean.value, "low": low, "high": high}
+    columns |= {"p_problems": p_problems, "p_runs": p_runs, "p": p, **part_columns(parts, seeds)}
     sizes = {"n_problems": differences.shape[1], "n_seeds": differences.shape[0], "n_bases": 1}
-    return [
-        {"metric": ANSWERS, **dict(zip(columns, row, strict=True)), **sizes}
-        for row in zip(*columns.values(), strict=True)
-    ]
+    return pd.DataFrame(columns | sizes).to_dict("records")
 
 
 def _first_names(comparisons: pd.DataFrame) -> dict[str, str]:

@@ -8,7 +8,6 @@ same number, so this is much less than Bonferroni's correction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,8 +19,10 @@ from sage.evaluation.curves import curves_of, paired_runs
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 
-Counts = tuple[np.ndarray, int | np.ndarray]
-"""Correct samples `[S, P]` of each run and problem, out of how many (a number or `[S, P]`)."""
+Counts = tuple[np.ndarray, int]
+"""Correct samples `[S, P]` of each run and problem, out of how many."""
+
+LEVEL = 0.95
 
 _MULTIPLIERS = 4_000
 """Draws of the largest deviation: the standard error of its 95 % quantile is about 1 %."""
@@ -31,8 +32,8 @@ _MULTIPLIERS = 4_000
 class CurveBand:
     """pass@k of one method minus that of another: `value`, `low` and `high` `[K]` at `ks` `[K]`.
 
-    In a share `level` of studies the band holds the difference at all `ks` together. `first` is the
-    smallest k with a value below 0. That of the true curve is from `first_low` (the first k where
+    In 95 % of studies the band holds the difference at all `ks` together. `first` is the smallest k
+    with a value below 0. That of the true curve is from `first_low` (the first k where
     the band reaches below 0) to `first_high` (the first where all of it is); None: at no k.
     """
 
@@ -40,53 +41,38 @@ class CurveBand:
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    level: float
     first: int | None
     first_low: int | None
     first_high: int | None
 
     @classmethod
     def around(
-        cls, ks: np.ndarray, value: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
+        cls, ks: np.ndarray, value: np.ndarray, low: np.ndarray, high: np.ndarray
     ) -> CurveBand:
         """The band with these ends."""
         first = (int(ks[end < 0].min()) if (end < 0).any() else None for end in (value, low, high))
-        return cls(ks, value, low, high, level, *first)
+        return cls(ks, value, low, high, *first)
 
     def turned(self) -> CurveBand:
         """The band of the other method minus the one."""
-        return self.around(self.ks, -self.value, -self.high, -self.low, self.level)
+        return self.around(self.ks, -self.value, -self.high, -self.low)
 
 
 def curve_band(
-    one: Counts,
-    other: Counts,
-    ks: Sequence[int] | np.ndarray,
-    level: float = 0.95,
-    draws: int = 10_000,
-    groups: Groups | None = None,
+    one: Counts, other: Counts, ks: np.ndarray, draws: int, groups: Groups | None = None
 ) -> CurveBand:
     """The band of pass@k of `one` minus `other`, over further problems and runs.
 
-    Problems are paired, and so are runs; a method with a single run, such as the base, is paired
-    with each run of the other. With one run of both the band is about these runs alone. `draws` are
-    those of the bootstrap over problems; `groups` are clusters or strata of the problems. Raises
-    ValueError for counts of other shapes, that are not whole or not within the samples, and for a k
-    above the fewest samples of a problem.
+    Problems are paired, and so are runs. With one run of both the band is about these runs alone.
+    `draws` are those of the bootstrap over problems; `groups` are clusters or strata of them.
+    Raises ValueError for counts that are not within the samples, and for a k above them.
     """
-    ks = np.atleast_1d(ks)
-    of_one, of_other = (_curves(counts, ks) for counts in (one, other))
-    runs = {len(of_one), len(of_other)} - {1}
-    if of_one.shape[1] != of_other.shape[1] or len(runs) > 1:
-        raise ValueError(
-            f"counts of {of_one.shape[:2]} and {of_other.shape[:2]} runs and problems; give the "
-            "same problems for both, and equally many runs or a single one"
-        )
-    differences = of_one - of_other
+    values, others = (pass_at_k(n, correct, ks) for correct, n in (one, other))
+    differences = values - others
     estimate = mean_of([parts_of(differences, draws, groups=groups)])
-    low, high = estimate.interval(_pointwise(differences, estimate.df, level, groups))
+    low, high = estimate.interval(_pointwise(differences, estimate.df, groups))
     ends = np.maximum(low, -1.0), np.minimum(high, 1.0)
-    return CurveBand.around(ks, estimate.value, *ends, level)
+    return CurveBand.around(ks, estimate.value, *ends)
 
 
 def bands_of(counts: pd.DataFrame, draws: int) -> dict[tuple[str, str, str, str], CurveBand]:
@@ -99,11 +85,10 @@ def bands_of(counts: pd.DataFrame, draws: int) -> dict[tuple[str, str, str, str]
     bands = {}
     for (one, of_one), (two, of_two) in combinations(curves_of(counts).items(), 2):
         if one[::2] == two[::2]:
-            seeds = (two[1], of_two.seeds), (one[1], of_one.seeds)
-            _, *places = paired_runs(*seeds)
+            _, *places = paired_runs((two[1], of_two.seeds), (one[1], of_one.seeds))
             pair = ((of_two.correct[places[0]], of_two.n), (of_one.correct[places[1]], of_one.n))
             ks = ks_up_to(min(of_one.n, of_two.n))
-            band = curve_band(*pair, ks, draws=draws, groups=of_one.groups)
+            band = curve_band(*pair, ks, draws, of_one.groups)
             bands[one[0], one[2], two[1], one[1]] = band
     return bands
 
@@ -114,20 +99,8 @@ def ks_up_to(n: int) -> np.ndarray:
     return np.union1d(even, powers_of_two(n))
 
 
-def _curves(counts: Counts, ks: np.ndarray) -> np.ndarray:
-    """pass@k, `[S, P, K]`."""
-    correct, samples = np.asarray(counts[0]), np.asarray(counts[1])
-    if correct.ndim != 2 or 0 in correct.shape:
-        raise ValueError(f"counts of shape {correct.shape}, not [runs, problems]")
-    if ks.max() > samples.min():
-        raise ValueError(f"k = {ks.max()}, and a problem has {samples.min()} samples")
-    return pass_at_k(samples, correct, ks)
-
-
-def _pointwise(
-    differences: np.ndarray, df: np.ndarray, level: float, groups: Groups | None
-) -> float:
-    """The level at each k that gives all of them together `level`.
+def _pointwise(differences: np.ndarray, df: np.ndarray, groups: Groups | None) -> float:
+    """The level at each k that gives all of them together LEVEL.
 
     The deviations of problems and of runs are drawn with normal multipliers, and their sum is
     divided by its own deviation at each k, and by one chi for all k (Student's t, fewest degrees
@@ -149,5 +122,5 @@ def _pointwise(
         moving = spread > 1e-12
         if moving.any():
             largest = np.max(np.abs(total[:, moving]) / spread[moving] / chi, axis=1)
-            reach = max(reach, float(np.quantile(largest, level)))
-    return max(1.0 - 2.0 * float(stdtr(freedom, -reach)), level)
+            reach = max(reach, float(np.quantile(largest, LEVEL)))
+    return max(1.0 - 2.0 * float(stdtr(freedom, -reach)), LEVEL)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ UNSCORED = ("", "nan", "none", "null", "<na>")
 READ = ("problem", "correct", "seed", "benchmark", "cluster", "model", "sample")
 """What is read of a file, by NAMES of `sage.evaluation.columns`."""
 
-_SEED = re.compile(r"(?<![A-Za-z])seed[-_=]?(\d+)", re.IGNORECASE)
+_SEED = re.compile(r"(?<![A-Za-z])seed[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,8 @@ def _without_seed(model: str) -> str:
 
 def _of_model(reads: Sequence[_Read], model: str) -> list[_Read]:
     """The files of a model, and of each its rows."""
-    parts = []
-    for read in reads:
-        own = read.rows[read.rows["model"].map(_without_seed) == model]
-        if len(own):
-            parts.append(_Read(read.file, read.log, own, read.columns))
-    return parts
+    own = [read.rows[read.rows["model"].map(_without_seed) == model] for read in reads]
+    return [replace(read, rows=rows) for read, rows in zip(reads, own, strict=True) if len(rows)]
 
 
 def _reads(
@@ -138,7 +134,7 @@ def _reads(
             f"that ends in {', '.join(READERS)}"
         )
     if inside:
-        found = sorted(file for file in path.rglob("*") if file.suffix in READERS)
+        found = sorted(one for one in path.rglob("*") if one.suffix in READERS and one.is_file())
         files = [file for file in found if not is_hidden(file.relative_to(path))]
     reads, notes, sums = [], [], dict[str, Path]()
     for file in files:
@@ -201,24 +197,20 @@ def _read(
                 f"{1 + int(empty.argmax())}"
             )
     place, benchmark = _of_path(file, folder)
-    model = table[names["model"]].map(str) if names["model"] else pd.Series("", table.index)
-    unknown = model.map(lambda name: _last_seed(name) if place is None else place)
-    texts = {
-        "benchmark": table[names["benchmark"]].map(str) if names["benchmark"] else benchmark,
-        "problem_id": table[names["problem"]].map(str),
-        "cluster": table[names["cluster"]].fillna("").map(str) if names["cluster"] else "",
-        "sample": _numbers_of(table, names["sample"]),
-        "uuid": table["uuid"].map(str) if "uuid" in table and log.columns else "",
-    }
     rows = pd.DataFrame(
         {
-            "model": model,
-            "seed": _seeds(table[names["seed"]], str(names["seed"])) if names["seed"] else unknown,
-            **texts,
+            "model": table[names["model"]].map(str) if names["model"] else "",
+            "benchmark": table[names["benchmark"]].map(str) if names["benchmark"] else benchmark,
+            "problem_id": table[names["problem"]].map(str),
+            "cluster": _clusters(table[names["cluster"]]) if names["cluster"] else "",
+            "sample": _numbers_of(table, names["sample"]),
+            "uuid": table["uuid"].map(str) if "uuid" in table and log.columns else "",
             "correct": says.isin(RIGHT),
             "scored": ~says.isin(UNSCORED),
         }
     )
+    unknown = rows["model"].map(lambda name: _last_seed(name) if place is None else place)
+    rows["seed"] = _seeds(table[names["seed"]], str(names["seed"])) if names["seed"] else unknown
     numbered = names["sample"] is not None
     keys = ["model", "seed", "benchmark", "problem_id", *(["sample"] if numbered else [])]
     said = rows[keys].assign(seed=rows["seed"].map(lambda seed: "" if pd.isna(seed) else str(seed)))
@@ -243,25 +235,27 @@ def _refuse_unknown(says: pd.Series, column: str) -> None:
 
 
 def _seeds(written: pd.Series, column: str) -> pd.Series:
-    """Seeds as whole numbers. Raises ValueError for another."""
+    """Seeds as whole numbers, none below 0 (`NO_SEED`). Raises ValueError for another."""
     seeds = pd.to_numeric(written, errors="coerce")
-    if (broken := (seeds % 1 != 0).to_numpy()).any():
+    known = seeds.between(0, 2**63 - 1) & (seeds % 1 == 0)
+    if (broken := ~known.to_numpy(bool)).any():
         row = int(broken.argmax())
         raise ValueError(
-            f"{column} must be a whole number in every row; row {1 + row} says "
+            f"{column} must be a whole number from 0 to 2^63 - 1 in every row; row {1 + row} says "
             f"{written.iloc[row]!r}"
         )
     return seeds.astype(int).astype(object)
 
 
+def _clusters(written: pd.Series) -> pd.Series:
+    return written.map(str).where(written.notna(), "")
+
+
 def _of_path(file: Path, folder: Path | None) -> tuple[int | None, str]:
     """The seed that the names below `folder` say, and the benchmark of this project's own files,
     seed{N}/{benchmark}.parquet."""
-    if (
-        re.fullmatch(r"seed\d+", file.parent.name)
-        and file.suffix == ".parquet"
-        and len(file.parts) > 3
-    ):
+    in_seed = re.fullmatch(r"seed\d+", file.parent.name) and len(file.parts) > 3
+    if in_seed and file.suffix == ".parquet":
         return run_at(file.parent)[2], file.stem
     return _last_seed(file.relative_to(folder).as_posix()) if folder else None, ""
 
@@ -295,23 +289,17 @@ def _method(name: str, path: Path, reads: Sequence[_Read], notes: Sequence[str])
     """A method of the files that `path` holds of it. Raises ValueError, which names `path`."""
     rows, seeds = _runs(reads, path)
     _refuse_other_problems(rows, path)
-    one_cluster(rows.assign(algorithm=name), str(path))
-    keys = ["train_seed", "benchmark", "problem_id", "cluster"]
+    clusters = one_cluster(rows.assign(algorithm=name), str(path))
+    keys = ["train_seed", "benchmark", "problem_id"]
     counts = rows.groupby(keys)["correct"].agg(correct="sum", n_samples="size").reset_index()
+    places = zip(counts["benchmark"], counts["problem_id"], strict=True)
+    counts["cluster"] = [clusters.get(place, "") for place in places]
     counts = counts.assign(model=MODEL, algorithm=name, stratum="", worked=np.nan)
     unknown = pd.Series([np.array([np.nan])] * len(counts), dtype=object)
     lacking = rows[~rows["scored"]][["benchmark", "problem_id"]].itertuples(index=False, name=None)
-    told = dict.fromkeys([*notes, *(note for read in reads for note in read.log.notes)])
-    files = tuple(read.file for read in reads)
-    return Method(
-        name,
-        counts.assign(chance=unknown)[COUNTS],
-        files,
-        seeds,
-        Counter(lacking),
-        reads[0].columns,
-        tuple(told),
-    )
+    counts, files = counts.assign(chance=unknown)[COUNTS], tuple(read.file for read in reads)
+    told = tuple(dict.fromkeys([*notes, *(note for read in reads for note in read.log.notes)]))
+    return Method(name, counts, files, seeds, Counter(lacking), reads[0].columns, told)
 
 
 def _runs(reads: Sequence[_Read], path: Path) -> tuple[pd.DataFrame, bool]:
@@ -367,17 +355,14 @@ def _refuse_other_problems(rows: pd.DataFrame, path: Path) -> None:
     """Raise ValueError for training runs on different problems."""
     for benchmark in rows["benchmark"].unique():
         here = rows[rows["benchmark"] == benchmark]
-        numbers = here["train_seed"].unique()
-        runs = {run: set(here.loc[here["train_seed"] == run, "problem_id"]) for run in numbers}
-        (first, problems), *others = runs.items()
-        for run, own in others:
-            if own != problems:
-                differ = sorted(own ^ problems)
-                one, two = (here[here["train_seed"] == r]["file"].iloc[0] for r in (first, run))
+        (first, one), *others = here.groupby("train_seed", sort=False)
+        for run, two in others:
+            if differ := sorted({*one["problem_id"]} ^ {*two["problem_id"]}):
+                files = [Path(own["file"].iloc[0]).name for own in (one, two)]
                 where = f", benchmark {benchmark}" if benchmark else ""
                 raise ValueError(
-                    f"{path}{where}: runs {first} ({Path(one).name}) and {run} ({Path(two).name}) "
-                    f"have different problems; {len(differ)} are not in both, such as "
+                    f"{path}{where}: runs {first} ({files[0]}) and {run} ({files[1]}) have "
+                    f"different problems; {len(differ)} are not in both, such as "
                     f"{differ[0][:60]!r}. If these are parts of one run, put them into one file"
                 )
 

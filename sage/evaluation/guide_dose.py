@@ -147,7 +147,8 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
         taken = (torch.arange(mask.shape[1]) % _STRIDE == place).expand_as(mask)
         swapped = factors(0, torch.where(taken, read.others, read.signals.log_probs)).exp()
         other = torch.where(taken, swapped, other)
-    alike, mixed = at_equal_length(log_q, read.lengths), _mixed(right)
+    alike = at_equal_length(log_q, read.lengths)
+    mixed = (right.amax(dim=1) > 0) & (right.amin(dim=1) < 1)
     ks = np.unique([*(each for each in powers_of_two(size) if each < size), k])
     by_k = torch.stack([alignment(right, log_q, int(each)) for each in ks], dim=1)
     columns = torch.cat([by_k, alignment(right, alike, k)[:, None]], dim=1).numpy()
@@ -157,7 +158,8 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
     table = pd.DataFrame(
         {"k": ks, "value": columns.mean(axis=0)[:-1], "low": low[:-1], "high": high[:-1]}
     )
-    gaps = [float(x[r > 0].mean() - x[r == 0].mean()) for x, r in zip(log_q, right, strict=True)]
+    both = zip(log_q[mixed], right[mixed], strict=True)
+    gaps = [float(x[r > 0].mean() - x[r == 0].mean()) for x, r in both]
     at_clamp = (q <= guide.clamp[0] + 1e-6) | (q >= guide.clamp[1] - 1e-6)
     threshold = float(guide.settings.get("threshold", BRANCH))
     shares = pass_at_k(size, right.sum(dim=1).numpy().astype(int), np.array([1, k])).mean(axis=0)
@@ -188,17 +190,10 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
         "dose_centred": dose_in_reward(sums[0], Centred().advantages(right), beta),
         "dose_loss": dose_in_loss(q, other, mask, beta),
         "length_correlation": length_correlation(log_q, read.lengths),
-        "gap": float(np.mean([gap for gap, both in zip(gaps, mixed, strict=True) if both]))
-        if mixed.any()
-        else float("nan"),
+        "gap": float(np.mean(gaps)) if gaps else float("nan"),
     }
     for name, place in (("a_1", 0), ("a_k", int((ks == k).argmax())), ("a_k_equal_length", -1)):
         ends = (columns.mean(axis=0), low, high)
         names = (name, f"{name}_low", f"{name}_high")
         row |= {each: float(values[place]) for each, values in zip(names, ends, strict=True)}
     return Measured(row, table, log_q)
-
-
-def _mixed(right: torch.Tensor) -> torch.Tensor:
-    """Which problems have right and wrong completions, `[P]`."""
-    return (right.amax(dim=1) > 0) & (right.amin(dim=1) < 1)

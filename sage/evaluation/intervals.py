@@ -309,8 +309,8 @@ def p_of_runs(differences: np.ndarray) -> np.ndarray:
     error = by_run.std(axis=0, ddof=1) / np.sqrt(runs)
     mean = np.abs(by_run.mean(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(error > 0, mean / error, np.where(mean > 0, np.inf, 0.0))
-    return np.where(np.isnan(mean), np.nan, 2.0 * stdtr(runs - 1, -ratio))
+        p: np.ndarray = 2.0 * stdtr(runs - 1, -np.where(mean == 0, 0.0, mean / error))
+    return p
 
 
 def holm(p: np.ndarray) -> np.ndarray:

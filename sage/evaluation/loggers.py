@@ -24,10 +24,10 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from sage.problems.record import DataError
 from sage.problems.rows import rows_in
-from sage.runtime.tables import read_table
 
 NO_ROWS = "{path}: has no rows; it needs one for each completion or problem"
 
@@ -66,26 +66,20 @@ def read_log(path: Path, as_written: bool = False) -> Log:
     """The rows of a file, by the end of its name and the columns that it has.
 
     With `as_written` the numbers of a Parquet file are as they print and its lists are lists, which
-    takes longer.
-    Raises NoSamples for what a logger writes beside its samples, DataError for a file that cannot
-    be read, and ValueError for one of another kind.
+    takes longer. Raises NoSamples for what a logger writes beside its samples, DataError for a file
+    that cannot be read, and ValueError for one of another kind.
     """
     if path.suffix not in READERS:
         raise ValueError(f"not a file {', '.join(READERS)}; convert it, or unpack it")
-    log = _plain(path) if as_written and path.suffix == ".parquet" else READERS[path.suffix](path)
-    for shaped in (_of_lm_eval, _of_lighteval, _of_trl):
-        if not log.columns:
-            log = shaped(log.table, path) or log
+    read = _plain if as_written and path.suffix == ".parquet" else READERS[path.suffix]
+    try:
+        log = read(path)
+        for shaped in (_of_lm_eval, _of_lighteval, _of_trl):
+            if not log.columns:
+                log = shaped(log.table, path) or log
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise DataError(f"{path}: is not built as its logger builds it ({error!r})") from error
     return log
-
-
-def rows_of(path: Path) -> pd.DataFrame:
-    """The rows of a CSV, JSON Lines or Parquet file, their values as they are written.
-
-    Keys of nested rows are joined by dots. Raises DataError for a file that cannot be read or has
-    no rows.
-    """
-    return _table(rows_in(path), path)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], path: Path) -> pd.DataFrame:
@@ -103,12 +97,16 @@ def _flat(row: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _plain(path: Path) -> Log:
-    return Log(rows_of(path))
+    """The rows of a CSV, JSON Lines or Parquet file, their values as they are written."""
+    return Log(_table(rows_in(path), path))
 
 
 def _parquet(path: Path) -> Log:
     """The rows of a Parquet file, with the fields of nested columns as columns of their own."""
-    table = read_table(path)
+    try:
+        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read, correct it: {error}") from error
     while any(pa.types.is_struct(column.type) for column in table.columns):
         table = table.flatten()
     if not len(table):

@@ -17,15 +17,13 @@ import pandas as pd
 from sage.evaluation.chance import chance_table, checks_working
 from sage.evaluation.comparisons import adjusted, comparisons_table, part_columns
 from sage.evaluation.counts import RUN, counts_table
-from sage.evaluation.curves import POOLED, Curves, Run, Samples, run_of, run_table
+from sage.evaluation.curves import POOLED, Curves, Samples, run_of, run_table
 from sage.evaluation.intervals import ends_of_share, mean_of, parts_of_share
 from sage.evaluation.support import support_table
 from sage.grading import STATUSES
 from sage.problems.record import read_problems
 from sage.runtime.files import atomic_directory, atomic_file
 from sage.runtime.tables import read_frame, read_frames
-
-__all__ = ["POOLED", "TABLES", "Run", "join_metrics", "of_counts", "run_of", "write_metrics"]
 
 RATED: list[str] = [*STATUSES, "truncated"]
 """Statuses of a completion. A truncated one also has another status."""

@@ -7,14 +7,13 @@ of the mixture that is as accurate as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from sage.evaluation.curves import Curves, curves_of, paired_runs, right_counts
+from sage.evaluation.curves import curves_of, paired_runs, right_counts
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.fields import BASE
@@ -51,7 +50,7 @@ def mixture_pass_at_k(
 def equal_accuracy(
     counts: pd.DataFrame, baseline: str, rows: Sequence[str], k: int, draws: int
 ) -> pd.DataFrame:
-    """COLUMNS for each of `rows`, methods of one model on one benchmark.
+    """COLUMNS for each of `rows`, methods of one model on one benchmark; runs are paired by seed.
 
     Counts are of correct working where that is known for all, else of answers. The share of the
     base is estimated from the same samples; the interval is that of coverage minus mixture after
@@ -62,11 +61,14 @@ def equal_accuracy(
     if lacking := {BASE, baseline} - set(curves):
         raise ValueError(f"equal accuracy: no counts of {', '.join(sorted(lacking))}")
     correct, worked = right_counts(curves)
-    table = [
-        {"algorithm": row, "k": k, "worked": worked}
-        | _compared(row, baseline, curves, correct, k, draws)
-        for row in rows
-    ]
+    base, table = correct[BASE][0], []
+    for row in rows:
+        of_row = curves[row]
+        seeds, *places = paired_runs((row, of_row.seeds), (baseline, curves[baseline].seeds))
+        own, other = correct[row][places[0]], correct[baseline][places[1]]
+        found = beside_mixture(own, other, base, of_row.n, k, draws, of_row.groups)
+        sizes = {"n_seeds": len(seeds), "n_problems": len(base)}
+        table.append({"algorithm": row, "k": k, "worked": worked} | found | sizes)
     return pd.DataFrame(table, columns=COLUMNS)
 
 
@@ -82,22 +84,6 @@ def mixture_line(counts: pd.DataFrame, baseline: str, k: int, points: int = 21) 
             "coverage": [mixture_pass_at_k(n, base, trained, s, k).mean() for s in shares],
         }
     )
-
-
-def _compared(
-    row: str,
-    baseline: str,
-    curves: Mapping[str, Curves],
-    correct: Mapping[str, np.ndarray],
-    k: int,
-    draws: int,
-) -> dict[str, Any]:
-    """The columns of one method, over the training seeds that it shares with the baseline."""
-    base, of_row = correct[BASE][0], curves[row]
-    seeds, *places = paired_runs((row, of_row.seeds), (baseline, curves[baseline].seeds))
-    own, other = correct[row][places[0]], correct[baseline][places[1]]
-    beside = beside_mixture(own, other, base, of_row.n, k, draws, of_row.groups)
-    return beside | {"n_seeds": len(seeds), "n_problems": len(base)}
 
 
 def beside_mixture(
@@ -117,6 +103,7 @@ def beside_mixture(
     """
     if own.shape != other.shape or own.shape[1:] != base.shape:
         raise ValueError(f"runs of {own.shape} beside {other.shape} and a base of {base.shape}")
+    parts = "mixture", "value", "low", "high"
     accuracy, other_accuracy, base_accuracy = (each / n for each in (own, other, base))
     coverage = pass_at_k(n, own, np.array([k]))[..., 0]
     gap = float(other_accuracy.mean() - base_accuracy.mean())
@@ -124,25 +111,16 @@ def beside_mixture(
     end = float(np.clip(np.round(share), 0.0, 1.0))
     if abs(share - end) < 1e-12:  # a tie with the base or the baseline, but for its last digits
         share = end
-    said = {
-        "accuracy": float(accuracy.mean()),
-        "coverage": float(coverage.mean()),
-        "base_share": share,
-    }
+    said = {"accuracy": float(accuracy.mean()), "coverage": float(coverage.mean())}
+    said |= {"base_share": share}
     if not 0 <= share <= 1:
-        return said | dict.fromkeys(("mixture", "value", "low", "high"), np.nan)
+        return said | dict.fromkeys(parts, np.nan)
     mixture = mixture_pass_at_k(n, base, other, share, k)
     step = 1e-3 if share < 0.5 else -1e-3
     beside = mixture_pass_at_k(n, base, other, share + step, k)
     slope = float((beside - mixture).mean()) / (-step * gap)
     mixed_accuracy = share * base_accuracy + (1 - share) * other_accuracy
     change = coverage - mixture - slope * (accuracy - mixed_accuracy)
-    mean = mean_of([parts_of(change[..., None], draws, None, groups=groups)])
-    low, high = mean.interval()
-    value = float(coverage.mean() - mixture.mean())
-    return said | {
-        "mixture": float(mixture.mean()),
-        "value": value,
-        "low": float(low[0]),
-        "high": float(high[0]),
-    }
+    low, high = mean_of([parts_of(change[..., None], draws, None, groups=groups)]).interval()
+    found = mixture.mean(), coverage.mean() - mixture.mean(), low[0], high[0]
+    return said | dict(zip(parts, map(float, found), strict=True))

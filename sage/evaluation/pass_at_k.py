@@ -78,7 +78,7 @@ def pass_at_k_with_intervals(correct: Any, ks: Any = None, draws: int = 10_000) 
     from sage.evaluation.intervals import interval_of_share  # with scipy, which imports slowly
 
     runs, problems, n = verdicts.shape
-    chosen = powers_of_two(n) if ks is None else np.asarray(ks)
+    chosen = powers_of_two(n) if ks is None else np.atleast_1d(ks)
     counts = verdicts.sum(axis=2).astype(int)
     values = pass_at_k(n, counts, chosen)
     low, high = interval_of_share(values, draws)

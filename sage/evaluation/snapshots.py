@@ -100,9 +100,9 @@ def trajectory_table(
         frame = read_frame(sampler.samples(policy, algorithm, seed, step))
         tokens += int(frame["n_tokens"].sum())
         run = sampler.model, algorithm, seed, sampler.benchmark
-        (curves,) = curves_of(counts_table({run: frame})).values()
+        (curves,) = curves_of(counts_table({run: frame}, sampler.problems)).values()
         at_one = curves.values[:, :, :1]
-        low, high = interval_of_share(at_one, bootstrap)
+        low, high = interval_of_share(at_one, bootstrap, curves.groups)
         return float(at_one.mean()), float(low[0]), float(high[0])
 
     start = accuracy(None, BASE, 0, 0)
@@ -163,8 +163,8 @@ def by_step(
     at which step each name in its column `algorithm` is, the base at 0. Parts are `all`, `trained`
     for problems of the strata that RL trains on, and `others`; `all` alone if either has no
     problems. Intervals are over problems and runs (`draws` of the bootstrap), changes paired by
-    problem. Raises ValueError without counts of the base, and for a k that is no power of two up
-    to the samples.
+    problem. Raises ValueError without counts of the base, and for a k that is neither a power of
+    two up to the samples nor their number.
     """
     seen = counts["stratum"].isin(trained)
     parts = {"all": counts, "trained": counts[seen], "others": counts[~seen]}
@@ -194,4 +194,4 @@ def _at(curves: Curves, k: int) -> np.ndarray:
         raise ValueError(
             f"pass@{k} of {curves.n} samples; it is known for {[*map(int, curves.ks)]}"
         )
-    return curves.values[..., [0, int(np.log2(k))]]
+    return curves.values[..., [0, int(np.searchsorted(curves.ks, k))]]

@@ -64,15 +64,13 @@ def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
             before, after = base.correct[:1] > 0, correct > 0
             cells = before & after, ~before & after, before & ~after, ~before & ~after
             sizes = [int(cell.sum()) for cell in cells]
-            low, high = _intervals(cells, draws)
-            parts = {"low": low, "high": high}
             head = (model, algorithm, train_seed, benchmark, *sizes)
             size = {"n_samples": trained.n, "zeta": ZETA, "epsilon": -math.log(ZETA) / trained.n}
             rows.append(
                 dict(zip(COLUMNS, head, strict=False))
                 | support_scores(*sizes[:3])
                 | size
-                | {f"{name}_{part}": by[name] for name in SCORES for part, by in parts.items()}
+                | _intervals(cells, draws)
             )
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -84,10 +82,8 @@ def support_scores(preserved: float, expanded: float, shrunk: float) -> dict[str
         return {name: float(score(*counts)) for name, score in _FORMULAS.items()}
 
 
-def _intervals(
-    cells: tuple[np.ndarray, ...], draws: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Lower and upper ends of the scores' 95 % intervals, from cells `[S, P]`.
+def _intervals(cells: tuple[np.ndarray, ...], draws: int) -> dict[str, float]:
+    """`_low` and `_high` of each score, the ends of its 95 % interval, from cells `[S, P]`.
 
     Problems get weights from a flat Dirichlet distribution, with those of one more problem, and an
     end is the farthest that any kind of it gives: for a share of like problems that is Gaffke's
@@ -102,7 +98,7 @@ def _intervals(
         for more in range(3)
     ]
     sums = [cell.sum(axis=1).astype(float) for cell in cells[:3]]
-    low, high = {}, {}
+    found = {}
     for name, score in _FORMULAS.items():
         with np.errstate(divide="ignore", invalid="ignore"):
             value = float(score(*(total.sum() for total in sums)))
@@ -117,6 +113,7 @@ def _intervals(
         if runs > 1:
             spread = known.std(ddof=1) / math.sqrt(len(known)) if len(known) > 1 else math.nan
             reach = float(stdtrit(len(known) - 1, 0.975) * spread)
-        low[name] = max(value - math.hypot(max(value - ends[0], 0.0), reach), _LEAST[name])
-        high[name] = min(value + math.hypot(max(ends[1] - value, 0.0), reach), 1.0)
-    return low, high
+        below, above = (math.hypot(max(a, 0.0), reach) for a in (value - ends[0], ends[1] - value))
+        found[f"{name}_low"] = max(value - below, _LEAST[name])
+        found[f"{name}_high"] = min(value + above, 1.0)
+    return found

@@ -64,10 +64,9 @@ def token_signals(
     The entropy is that of the distribution that the token was drawn from, at `temperature`, before
     any filter, as in training. With a seed `others` there is a third part: log-probs of a second
     token, drawn from each of these distributions. The prompt and the completion of a pair are token
-    ids. A batch holds at most `batch_tokens` positions (or one
-    pair), and at most `chunk_logits` logits at a time (or those of one position of one row). Both
-    change speed and memory; the numbers change only by rounding. Raises ValueError for a pair with
-    an empty prompt or completion: the first token needs a condition.
+    ids. A batch holds at most `batch_tokens` positions (or one pair), and at most `chunk_logits`
+    logits at a time (or those of one position of one row), which change the numbers only by
+    rounding. Raises ValueError for a pair with an empty prompt or completion.
     """
     pairs = list(zip(prompts, completions, strict=True))
     for place, (prompt, completion) in enumerate(pairs):

@@ -22,12 +22,11 @@ import pandas as pd
 import torch
 
 from sage.method.anchors import forward_kl_sampled, k1, k2, k3, k3_corrected, pseudo_kl
-from sage.method.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
+from sage.method.guides import GuideFunction, Signals
 from sage.theory.figures import GUIDES
-from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
+from sage.theory.spaces import TokenTree, entropies, first_log_q, per_token, sequence_log_probs
 
 PER_TOKEN = ("k2", "k3", "k3_corrected")
-CLAMP = (0.6, 1.4)
 LOSSES = ("sum", "mean")
 """How a loss adds up a completion's tokens: their sum, over a constant; or their mean."""
 ROUNDING = 1e-10
@@ -35,7 +34,6 @@ BETA = 0.05
 """The coefficient of the KL term, per nat."""
 TREES = 64
 """Random trees behind a table."""
-
 
 Estimator = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -134,8 +132,7 @@ def log_factors_of(
     log_probs = per_token(tree, log_table)
     inside = torch.ones_like(log_probs) if mask is None else mask
     signals = Signals(log_probs, entropies(log_table)[tree.states], inside)
-    moment = Moment(step=0, total_steps=1, noise=Noise("theory"))
-    factors = guide_log_factors(guide, signals, moment, *CLAMP).double()
+    factors = first_log_q(guide, signals, "theory").double()
     return factors if mask is None else factors[ends(tree)[1]] * mask
 
 
@@ -287,14 +284,10 @@ def guide_gradients(seed: int = 0) -> pd.DataFrame:
                     "gradient_norm": float(gradient.norm()),
                     "cosine": _cosine(gradient, wanted),
                     "relative_distance": float((gradient - wanted).norm() / wanted.norm()),
-                    "guide_norm": math.nan,
-                    "guide_cosine": math.nan,
-                    "effect": "no guide",
+                    "guide_norm": float(change.norm() / due.norm()),
+                    "guide_cosine": _cosine(change, due),
+                    "effect": "no guide" if guide is None else _effect(change, leash),
                 }
-                if guide is not None:
-                    row["guide_norm"] = float(change.norm() / due.norm())
-                    row["guide_cosine"] = _cosine(change, due)
-                    row["effect"] = _effect(change, leash)
                 rows.append(row)
     return pd.DataFrame(rows)
 
@@ -311,7 +304,6 @@ def _effect(change: torch.Tensor, leash: torch.Tensor) -> str:
 
 
 def _cosine(left: torch.Tensor, right: torch.Tensor) -> float:
-    norms = float(left.norm() * right.norm())
-    if float(left.norm()) < ROUNDING * float(right.norm()):
+    if float(left.norm()) <= ROUNDING * float(right.norm()):
         return math.nan
-    return float((left * right).sum()) / norms
+    return float((left * right).sum()) / float(left.norm() * right.norm())

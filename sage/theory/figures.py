@@ -15,19 +15,8 @@ import numpy as np
 import torch
 
 from sage.method.anchors import pseudo_kl, shaped_anchor
-from sage.method.guides import (
-    BranchGuide,
-    GuideFunction,
-    Moment,
-    Noise,
-    RandomGuide,
-    Signals,
-    TokenGuide,
-    guide_log_factors,
-)
-from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
-
-LOWEST, HIGHEST = 0.6, 1.4
+from sage.method.guides import BranchGuide, GuideFunction, RandomGuide, Signals, TokenGuide
+from sage.theory.spaces import TokenTree, entropies, first_log_q, per_token, sequence_log_probs
 
 TREE = TokenTree(vocabulary=6, length=3)
 
@@ -81,8 +70,7 @@ def guided_anchors(seed: int = 0) -> GuidedAnchors:
     order = log_reference.argsort(descending=True, stable=True)
     factors, anchors = {}, {}
     for name, guide in GUIDES.items():
-        moment = Moment(step=0, total_steps=1, noise=Noise(str(seed)))
-        log_factors = guide_log_factors(guide, signals, moment, LOWEST, HIGHEST)
+        log_factors = first_log_q(guide, signals, str(seed))
         log_anchor = shaped_anchor(log_tokens, log_factors).sum(dim=-1)
         factors[name] = log_factors.sum(dim=-1).exp()[order].numpy()
         anchors[name] = log_anchor.exp()[order].numpy()
@@ -157,8 +145,7 @@ def mode_fits(
     rarer = torch.softmax(of_modes, dim=0)[1]
     passed = (branch_entropy * rarer)[:, None].expand(-1, BRANCH_TOKENS)
     signals = Signals(torch.zeros_like(passed), passed, torch.ones_like(passed))
-    moment = Moment(step=0, total_steps=1, noise=Noise("none"))
-    log_factor = guide_log_factors(BranchGuide(), signals, moment, LOWEST, HIGHEST).sum(dim=-1)
+    log_factor = first_log_q(BranchGuide(), signals).sum(dim=-1)
     log_anchor = shaped_anchor(log_reference, log_factor)
     return ModeFits(
         grid=grid.numpy(),
@@ -183,20 +170,19 @@ def _descend(
     The gradient in mean and log deviation is divided by the Fisher information of a normal law
     (1 / deviation^2 and 2), which makes steps alike at every width, and kept below 1.
     """
-    log_anchor = log_anchor.detach()
 
-    def log_policy(mean: torch.Tensor, log_deviation: torch.Tensor) -> torch.Tensor:
-        return torch.log_softmax(_log_normal(grid, mean, log_deviation.exp()), dim=-1)
+    def log_policy(place: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(_log_normal(grid, place[0], place[1].exp()), dim=-1)
 
-    def divergence(mean: torch.Tensor, log_deviation: torch.Tensor) -> torch.Tensor:
-        policy = log_policy(mean, log_deviation)
+    def divergence(place: torch.Tensor) -> torch.Tensor:
+        policy = log_policy(place)
         return pseudo_kl(log_anchor, policy) if forward else pseudo_kl(policy, log_anchor)
 
     place = torch.tensor([start[0], math.log(start[1])], dtype=torch.float64)
     path = [place]
     for _ in range(steps):
         free = place.requires_grad_()
-        (gradient,) = torch.autograd.grad(divergence(free[0], free[1]), free)
+        (gradient,) = torch.autograd.grad(divergence(free), free)
         fisher = torch.stack([torch.exp(-2.0 * place[1]), torch.tensor(2.0)])
         place = (place - 0.1 * (gradient / fisher).clamp(-1.0, 1.0)).detach()
         path.append(place)
@@ -206,8 +192,8 @@ def _descend(
     return Fit(
         mean=float(walked[-1, 0]),
         deviation=float(walked[-1, 1]),
-        divergence=float(divergence(place[0], place[1])),
-        density=log_policy(place[0], place[1]).exp().numpy() / spacing,
+        divergence=float(divergence(place)),
+        density=log_policy(place).exp().numpy() / spacing,
         path=walked.numpy(),
     )
 

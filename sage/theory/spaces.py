@@ -12,7 +12,11 @@ from functools import cached_property
 
 import torch
 
+from sage.method.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
+
 LARGEST = 2**16
+CLAMP = (0.6, 1.4)
+"""The least and the largest q_t."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ def per_token(tree: TokenTree, table: torch.Tensor) -> torch.Tensor:
 def sequence_log_probs(tree: TokenTree, log_table: torch.Tensor) -> torch.Tensor:
     """log of the product over tokens, in nats, `[N]`; `log_table` `[S, V]` may be unnormalised."""
     return per_token(tree, log_table).sum(dim=-1)
+
+
+def first_log_q(guide: GuideFunction, signals: Signals, noise: str = "none") -> torch.Tensor:
+    """log q_t at step 0 of training, `[N, T]`, within CLAMP; `noise` names that of the guide."""
+    moment = Moment(step=0, total_steps=1, noise=Noise(noise))
+    return guide_log_factors(guide, signals, moment, *CLAMP)
 
 
 def entropies(log_table: torch.Tensor) -> torch.Tensor:

@@ -21,16 +21,15 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
-from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
+from sage.method.guides import BranchGuide, Signals
 from sage.theory.credit import check_coefficient
-from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
+from sage.theory.spaces import TokenTree, entropies, first_log_q, per_token, sequence_log_probs
 
 TREE = TokenTree(vocabulary=5, length=2)
 FREQUENT, RARE = (0, 0), (1, 1)  # the two valid completions, as tokens
 FIRST_TOKEN = (0.90, 0.04, 0.02, 0.02, 0.02)  # token 0 goes straight on, token 1 branches
 STRAIGHT_ON = (0.96, 0.01, 0.01, 0.01, 0.01)
 BRANCH = (0.2, 0.2, 0.2, 0.2, 0.2)
-LOWEST, HIGHEST = 0.6, 1.4
 RATIO, THRESHOLD = 0.3, 1.2  # of the branch guide; the threshold is in nats
 EPSILON, BETA = 0.01, 0.05
 
@@ -144,9 +143,7 @@ def toy_example() -> ToyExample:
     table = torch.log(torch.tensor(states, dtype=torch.float64))
     log_tokens = per_token(TREE, table)
     signals = Signals(log_tokens, entropies(table)[TREE.states], torch.ones_like(log_tokens))
-    moment = Moment(step=0, total_steps=1, noise=Noise("none"))
-    guide = BranchGuide(RATIO, THRESHOLD)
-    log_factors = guide_log_factors(guide, signals, moment, LOWEST, HIGHEST)
+    log_factors = first_log_q(BranchGuide(RATIO, THRESHOLD), signals)
     log_guide = log_factors.sum(dim=-1)
     valid = [TREE.vocabulary * first + second for first, second in (FREQUENT, RARE)]
     reward = torch.zeros(TREE.n_completions, dtype=torch.float64)

@@ -41,9 +41,10 @@ def test_three_problems_by_hand() -> None:
     np.testing.assert_allclose(levels[2], [0, 0, 0])
 
 
-def test_an_equal_answer_is_no_other_and_weighs_as_often_as_it_occurs() -> None:
+@pytest.mark.parametrize("again", ["1", "1.0"])
+def test_an_equal_answer_is_no_other_and_weighs_as_often_as_it_occurs(again: str) -> None:
     answers = [{"1": 1, "2": 1}] * 4
-    levels = chance_level(answers, problems_with("1", "1", "2", "3"), 2, np.array([1]))
+    levels = chance_level(answers, problems_with("1", again, "2", "3"), 2, np.array([1]))
     np.testing.assert_allclose(levels[:, 0], [1 / 4, 1 / 4, 2 / 6, 3 / 6])
 
 

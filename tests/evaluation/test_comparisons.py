@@ -1,5 +1,7 @@
 """Differences of methods: over problems, runs, benchmarks and bases."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -78,20 +80,18 @@ def test_algorithms_with_the_same_counts_are_one_test() -> None:
     assert np.isnan(first.loc[("twin", "better"), "p_holm"])
 
 
+def benchmark(by_run: list[float], variances: tuple[float, ...]) -> dict[str, Any]:
+    """A row of the comparisons with the runs 1, 2, … and 21 problems; `variances` in order."""
+    parts = ("var_problems", "var_interaction", "var_below", "var_above")
+    seeds = [*range(1, len(by_run) + 1)]
+    return {"train_seeds": seeds, "by_run": by_run, "units": 21} | dict(
+        zip(parts, variances, strict=True)
+    )
+
+
 def test_the_mean_over_benchmarks_pairs_runs_and_adds_problems() -> None:
     """Runs differ by 0.1 and 0.3 on one benchmark, 0.3 and 0.1 on the other: 0.2 in the mean."""
-    rows = [
-        {
-            "train_seeds": [1, 2],
-            "by_run": by_run,
-            "var_problems": 0.0004,
-            "var_interaction": 0.0,
-            "var_below": 0.0004,
-            "var_above": 0.0004,
-            "units": 21,
-        }
-        for by_run in ([0.1, 0.3], [0.3, 0.1])
-    ]
+    rows = [benchmark(by_run, (0.0004, 0.0, 0.0004, 0.0004)) for by_run in ([0.1, 0.3], [0.3, 0.1])]
     mean = average(rows)
     assert mean.value == pytest.approx(0.2)
     # no variance over runs; a quarter of 0.0004 + 0.0004; the degrees of freedom of one
@@ -104,13 +104,9 @@ def test_the_mean_over_benchmarks_pairs_runs_and_adds_problems() -> None:
 
 def test_a_mean_over_fewer_runs_is_less_sure_of_each_problem() -> None:
     """One of four runs is that of the other benchmark: its problems vary as in a single run."""
-    whole = {"train_seeds": [1, 2, 3, 4], "by_run": [0.1, 0.2, 0.1, 0.2], "units": 21}
     # s_e^2 / P is 0.0016: 0.0004 for the mean of four runs
-    variances = {"var_problems": 0.001, "var_interaction": 0.0004}
-    row = whole | variances | {"var_below": 0.001, "var_above": 0.002}
-    alone = {"train_seeds": [1], "by_run": [0.3], "units": 21, "var_interaction": 0.0}
-    alone |= {"var_problems": 0.0, "var_below": 0.0, "var_above": 0.0}
-    mean = average([row, alone])
+    row = benchmark([0.1, 0.2, 0.1, 0.2], (0.001, 0.0004, 0.001, 0.002))
+    mean = average([row, benchmark([0.3], (0.0, 0.0, 0.0, 0.0))])
     assert mean.value == pytest.approx(0.2)
     of_one = 0.001 + 0.0016 - 0.0004
     assert mean.problems[0] == pytest.approx(of_one / 4)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from math import comb, log
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from counted import samples, study
+from counted import counts_of, samples, study
 
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
@@ -21,7 +23,9 @@ from sage.evaluation.metrics import (
     write_metrics,
 )
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.evaluation.snapshots import by_step, trajectory_table
 from sage.evaluation.support import SCORES, _intervals, support_scores, support_table
+from sage.problems.record import Problem
 
 
 def exact(n: int, c: int, k: int) -> float:
@@ -89,6 +93,38 @@ def test_problems_sampled_unequally_or_unlike_are_refused() -> None:
     runs = {("m", "a", 1, "b"): samples({"p": 1}), ("m", "a", 2, "b"): samples({"q": 1})}
     with pytest.raises(ValueError, match="other problems"):
         curves_of(counts_table(runs))
+
+
+def test_moments_of_training_are_measured_at_all_samples_too() -> None:
+    """Twelve are no power of two: of 12 samples one right is certain, of 8 it is 2 in 3."""
+    counts = counts_of(base=[[1, 0]], late=[[1, 1]])
+    counts = counts.assign(n_samples=12, chance=[[np.nan] * 5] * 4)
+    for k, each in ((8, 2 / 3), (12, 1.0)):
+        found = by_step(counts, {"base": 0, "late": 5}, [], k, draws=100)
+        assert found.loc[found["k"] == k, "value"].tolist() == pytest.approx([each / 2, each])
+
+
+def test_moments_of_training_have_intervals_over_clusters(tmp_path: Path) -> None:
+    """Two clusters of ten problems, one solved and one not, are two units and not twenty."""
+    frame = samples({f"p{i:02}": 4 * (i < 10) for i in range(20)})
+    frame.assign(completion="", n_tokens=1).to_parquet(tmp_path / "samples.parquet")
+    policy = tmp_path / "m" / "grpo" / "seed1"
+    (policy / "snapshots" / "step5").mkdir(parents=True)
+    widths = []
+    for clusters in ([""] * 20, ["a"] * 10 + ["b"] * 10):
+        sampler: Any = SimpleNamespace(
+            model="m",
+            benchmark="b",
+            problems=[
+                Problem(f"p{i:02}", "?", str(i), "number", "", "made", "1", cluster=name)
+                for i, name in enumerate(clusters)
+            ],
+            samples=lambda *_: tmp_path / "samples.parquet",
+        )
+        table, tokens = trajectory_table(sampler, [policy], 1, 200)
+        assert (table["step"].tolist(), table["value"].tolist(), tokens) == ([0, 5], [0.5] * 2, 160)
+        widths.append(float((table["high"] - table["low"])[0]))
+    assert widths[1] > 1.5 * widths[0]
 
 
 def test_rates_count_statuses_and_truncation() -> None:
@@ -174,9 +210,9 @@ def test_intervals_of_support_cover_the_truth(kept: float, new: float) -> None:
     truth, held = support_scores(*parts), dict.fromkeys(SCORES, 0)
     for _ in range(studies):
         kind = rng.choice(4, size=(1, 60), p=[*parts, 1 - sum(parts)])
-        low, high = _intervals(tuple(kind == each for each in range(4)), 400)
+        ends = _intervals(tuple(kind == each for each in range(4)), 400)
         for name, value in truth.items():
-            held[name] += low[name] <= value <= high[name]
+            held[name] += ends[f"{name}_low"] <= value <= ends[f"{name}_high"]
     assert min(held.values()) / studies >= 0.94, held
 
 

@@ -35,8 +35,13 @@ def inspect_log(path: Path, **changes: Any) -> dict[str, Any]:
     for sample in log["samples"]:
         sample["uuid"] = f"{path.stem}-{sample['id']}-{sample['epoch']}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(log))
+    rewritten(path, log)
     return log
+
+
+def rewritten(path: Path, log: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(log))
+    return path
 
 
 class TestInspect:
@@ -72,8 +77,7 @@ class TestInspect:
             right["scores"]["number"]["value"] = lost
         else:
             right["scores"] = lost
-        (tmp_path / "a.json").write_text(json.dumps(log))
-        method = one(tmp_path / "a.json")
+        method = one(rewritten(tmp_path / "a.json", log))
         assert method.counts["correct"].sum() == 3
         assert sum(method.unscored.values()) == 1
         files = [f"a={tmp_path}/a.json", f"b={LOGS}/inspect_strong.json"]
@@ -88,11 +92,10 @@ class TestInspect:
         log = inspect_log(tmp_path / "a.json")
         right = next(s for s in log["samples"] if s["scores"]["number"]["value"] == "C")
         right["scores"]["number"]["value"] = "N"
-        (tmp_path / "a.json").write_text(json.dumps(log))
-        method = one(tmp_path / "a.json")
+        method = one(rewritten(tmp_path / "a.json", log))
         assert (method.counts["correct"].sum(), dict(method.unscored)) == (3, {})
         right["scores"]["number"]["value"] = "P"
-        (tmp_path / "a.json").write_text(json.dumps(log))
+        rewritten(tmp_path / "a.json", log)
         with pytest.raises(ValueError, match=r"scores\.number says 'p' in row .*partial credit"):
             one(tmp_path / "a.json")
 
@@ -123,7 +126,7 @@ class TestInspect:
         for name, begun in (("later.json", "2026-01-02"), ("earlier.json", "2026-01-01")):
             log = inspect_log(tmp_path / name)
             log["eval"] |= {"task_id": "same", "created": begun}
-            (tmp_path / name).write_text(json.dumps(log))
+            rewritten(tmp_path / name, log)
         method = one(tmp_path)
         assert method.counts["n_samples"].tolist() == [2] * 8
         assert method.notes == ("earlier.json is left out: later.json goes on with it",)
@@ -153,7 +156,7 @@ class TestInspect:
     def test_the_same_sample_in_two_logs_is_refused(self, tmp_path: Path) -> None:
         log = inspect_log(tmp_path / "a.json", model="hf/seed1")
         log["eval"] |= {"task_id": "another", "model": "hf/seed2"}
-        (tmp_path / "b.json").write_text(json.dumps(log))
+        rewritten(tmp_path / "b.json", log)
         with pytest.raises(ValueError, match=r"b\.json repeats a sample of .*a\.json \(problem 's"):
             one(tmp_path)
 
@@ -225,12 +228,8 @@ class TestLighteval:
     def test_details_of_older_versions_are_read(self, tmp_path: Path) -> None:
         """Before 0.10 a row had the prompt, the predictions, the gold and the metrics."""
         old = [
-            {
-                "example": f"{a} + 1 = ?",
-                "predictions": [str(a + 1)],
-                "gold": [str(a + 1)],
-                "metrics": {"em": 1.0},
-            }
+            {"example": f"{a} + 1 = ?", "predictions": [f"{a + 1}"], "gold": [f"{a + 1}"]}
+            | {"metrics": {"em": 1.0}}
             for a in range(3)
         ]
         file = tmp_path / f"details_leaderboard|sums|0_{DATE}.parquet"

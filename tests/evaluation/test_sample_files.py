@@ -45,6 +45,15 @@ class TestSeeds:
         _, differences = compare(methods, draws=100)
         assert differences["train_seeds"].iloc[0] == [1, 2]
 
+    @pytest.mark.parametrize("seed", [-1, -2, 1.5, 1e300, 2**64])
+    def test_what_is_no_seed_is_refused(self, tmp_path: Path, seed: float) -> None:
+        """-1 and -2 stand for all runs and for an unknown one, and huge ones would be the same."""
+        rows([1, 2], seeds=[seed, 3]).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+        with pytest.raises(
+            ValueError, match=r"seed must be a whole number from 0 to .* row 1 says"
+        ):
+            one(tmp_path / "a.jsonl")
+
     def test_what_a_difference_rests_on_is_said(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -158,6 +167,41 @@ class TestColumns:
         files = [str(tmp_path / folder / "a.csv") for folder in ("one", "two")]
         assert main(files) == 0
         assert f"{files[1]} - {files[0]}: pass@1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_cluster_that_some_rows_name_is_that_of_the_problem(tmp_path: Path, kind: str) -> None:
+    """One that no row names is a problem by itself."""
+    table = rows([1, 2, 3]).assign(cluster=pd.Categorical([None, "a"] * 4 + [None] * 4))
+    write = table.to_parquet if kind == "parquet" else table.to_csv
+    write(tmp_path / f"a.{kind}")
+    counts = one(tmp_path / f"a.{kind}").counts
+    assert counts[["n_samples", "cluster"]].to_numpy().tolist() == [[4, "a"], [4, "a"], [4, ""]]
+
+
+def test_a_folder_with_the_name_of_a_file_is_a_folder(tmp_path: Path) -> None:
+    for right, name in ((1, "seed1.parquet"), (2, "seed2.json")):
+        (tmp_path / name).mkdir()
+        rows([right]).to_parquet(tmp_path / name / "part-0.parquet")
+    assert one(tmp_path).counts[["train_seed", "correct"]].to_numpy().tolist() == [[1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.parquet", "PAR1 and no end", "cannot be read, correct it: "),
+        ("a.json", "[" * 100_000, "is not built as its logger builds it"),
+        ("a.json", '{"samples": [{"id": 1, "scores": {"s": "C"}}]}', "is not built as its logger"),
+        ("a.json", '{"samples": [null]}', "is not built as its logger builds it"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, name: str, content: str, says: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name}: {says}") as error:
+        one(tmp_path / name)
+    assert "run the study again" not in str(error.value)
 
 
 def test_ids_beside_texts_bring_the_names_of_both_columns(tmp_path: Path) -> None:
