@@ -112,10 +112,10 @@ def cosine(moment: Moment, high: float, low: float, periods: int = 8, decay: flo
     (fidelity `released`) steps and total are loss calls. Behind the last period, where a run is
     prolonged, it stays where that ends.
     """
-    length = max(moment.total_steps, 1) / periods
-    period = min(int(moment.step / length), periods - 1)
+    done = moment.step * periods / max(moment.total_steps, 1)  # in periods
+    period = min(int(done), periods - 1)
     high = max(high * decay**period, low)
-    place = min(moment.step / length - period, 1.0)
+    place = min(done - period, 1.0)
     return low + (high - low) * (1 + math.cos(math.pi * place)) / 2
 
 
@@ -256,9 +256,16 @@ def quantile_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tenso
 
 
 def rank_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Ranks within each row's masked values, from 0 (smallest) to 1; `[B, T]`, padding 0."""
-    ordered = values.float().masked_fill(mask == 0, math.inf)
-    ranks = ordered.argsort(dim=1, stable=True).argsort(dim=1, stable=True).float()
+    """Ranks within each row's masked values, from 0 (smallest) to 1; `[B, T]`, padding 0.
+
+    Equal values have the mean of their ranks.
+    """
+    import torch
+
+    inside = values.float().masked_fill(mask == 0, math.inf)
+    ordered = inside.sort(dim=1).values
+    below, up_to = (torch.searchsorted(ordered, inside, right=right) for right in (False, True))
+    ranks = (below + up_to - 1) / 2
     last = (mask.sum(dim=1, keepdim=True) - 1).clamp(min=1)
     return (ranks / last).clamp(0.0, 1.0) * mask
 

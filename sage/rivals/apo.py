@@ -62,7 +62,7 @@ class Apo:
         others = safe != tokens[..., None]
         held = (chances * others).sum(dim=-1)
         reached = (log_probs.policy.softmax(dim=-1).gather(-1, safe) * others).sum(dim=-1)
-        covered = reached / held.where(others.any(dim=-1) & (held > 0), 1.0)
+        covered = reached / held.where(held > 0, float("inf"))
         lost = (1.0 - covered).clamp(min=0.0) * (held > 0)
         wrong = (-advantages).clamp(min=0.0)[:, None]
         return wrong * (lost.detach() + covered.detach() - covered)

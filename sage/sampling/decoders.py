@@ -52,8 +52,13 @@ class Decoder(Protocol):
 
 
 def padded(prompts: Prompts, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The prompts, padded with 0 on the left, `[B, P]`, and their lengths `[B]`."""
+    """The prompts, padded with 0 on the left, `[B, P]`, and their lengths `[B]`.
+
+    Raises ValueError for a prompt without tokens, behind which a model says nothing.
+    """
     lengths = [len(prompt) for prompt in prompts]
+    if not all(lengths):
+        raise ValueError("a prompt has no tokens; begin it with a text, or with a start token")
     rows = [[0] * (max(lengths) - len(prompt)) + list(prompt) for prompt in prompts]
     return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
 

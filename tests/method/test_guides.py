@@ -125,6 +125,8 @@ def test_the_cosine_restarts_lower_after_each_period() -> None:
     assert value(80) == pytest.approx(0.1)
     assert value(70, high=0.12) == pytest.approx(0.1)
     assert [value(step) for step in (81, 85, 400)] == pytest.approx([0.1] * 3)  # no way back up
+    # 9 of 18 steps are exactly 7 of 14 periods, though 9 / (18 / 14) is a little less.
+    assert cosine(Moment(9, 18, Noise("")), 0.3, 0.1, periods=14) == 0.3 * 0.9**7
 
 
 def test_random_touches_a_share_epsilon_with_deviation_sigma() -> None:
@@ -179,6 +181,8 @@ def test_quantiles_are_taken_within_each_completion() -> None:
 def test_ranks_and_zscores_by_hand() -> None:
     values, mask = torch.tensor([[3.0, 1.0, 2.0, 9.0]]), torch.tensor([[1, 1, 1, 0]])
     assert rank_normalised(values, mask).tolist() == [[1.0, 0.0, 0.5, 0.0]]
+    tied = rank_normalised(torch.tensor([[2.0, 0.0, 0.0, 9.0]]), mask)
+    assert tied.tolist() == [[1.0, 0.25, 0.25, 0.0]]  # whatever their places are
     z = math.sqrt(1.5)
     expected = [1 / (1 + math.exp(-z)), 1 / (1 + math.exp(z)), 0.5, 0.0]
     torch.testing.assert_close(zscore_normalised(values, mask), torch.tensor([expected]))

@@ -375,6 +375,13 @@ def test_both_decoders_draw_the_same(base: Path, requests: list[Request]) -> Non
     assert plain.sample(requests, LETTERS) == sample(base, requests, 64)
 
 
+@pytest.mark.parametrize("decoder", [FusedDecoder, ModuleDecoder])
+def test_a_prompt_without_tokens_is_refused(base: Path, decoder: Any) -> None:
+    """Beside others it would be read as padding, and continued."""
+    with pytest.raises(ValueError, match="a prompt has no tokens"):
+        decoder(load_model(base).eval()).start([(), (5, 6)], 3, 2)
+
+
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_a_recording_without_memory_is_tried_once_more(
     failures: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
