@@ -68,10 +68,6 @@ class Stops:
         tail = self._tokenizer.decode(tokens[-self._reach - 1 :], skip_special_tokens=True)
         return any(text in tail for text in self._texts)
 
-    def cut(self, text: str) -> str:
-        """`text` up to the end of the first stop text in it."""
-        return cut_behind(text, self._texts)
-
 
 def cut_behind(text: str, stops: Sequence[str]) -> str:
     """`text` up to the end of the first of `stops` in it."""
