@@ -60,11 +60,8 @@ def test_what_the_network_sees() -> None:
     )
     expected = torch.tensor([[math.log1p(math.log(2)), math.log(2), 0.0], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(inputs_of(signals)[0, :2], expected)
-
-
-def test_a_completion_of_one_token_begins_and_is_finite() -> None:
     one = torch.ones(1, 1)
-    assert inputs_of(Signals(-one, one, one))[0, 0, 2] == 0.0
+    assert inputs_of(Signals(-one, one, one))[0, 0, 2] == 0.0  # a single token is the first
 
 
 def test_the_network_by_hand() -> None:

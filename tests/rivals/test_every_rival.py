@@ -168,13 +168,12 @@ def test_group_advantages_are_what_the_credit_rules_weight() -> None:
 
 
 ROW: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "none"}
-PACS = ROW | {"loss": "dr_grpo", "credit": "pacs", "clip_low": None, "clip_high": None}
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (PACS, r"rewards must be \[correct\] alone, not \[correct, overlong\]"),
+        (ROWS["pacs"], r"rewards must be \[correct\] alone, not \[correct, overlong\]"),
         (ROW | {"advantage": "beta"}, "fits a Beta density to success rates"),
         (ROW | {"advantage": "pass_at_k"}, "pass_at_k counts right rollouts"),
         (ROW | {"advantage": "pkpo"}, "pkpo counts right rollouts"),

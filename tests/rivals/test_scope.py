@@ -72,8 +72,4 @@ def test_a_token_out_of_scope_has_no_gradient_from_the_kl_term(
     """In training with every advantage 0 no token is in scope, so nothing is learnt."""
     row = ROWS["scope"] | {"title": "x"}
     alike = small_trainer(parent, row, tmp_path, reward=lambda prompts, **_: [1.0] * len(prompts))
-    before = [weights.clone() for weights in alike.model.parameters() if weights.requires_grad]
-    alike.args.weight_decay = 0.0
     assert all(entry["grad_norm"] == 0.0 for entry in logged(alike))
-    after = [weights for weights in alike.model.parameters() if weights.requires_grad]
-    assert len(before) == len(after)
