@@ -112,24 +112,6 @@ def test_it_learns_the_maximum_of_its_objective() -> None:
     torch.testing.assert_close(logs, torch.tensor([[0.34] * 2, [-0.26] * 2]), rtol=0, atol=0.005)
 
 
-def test_padding_teaches_nothing() -> None:
-    signals, reference, advantages = tokens()
-    padded = Signals(
-        *(
-            torch.cat([part, torch.full_like(part, fill)], dim=1)
-            for part, fill in ((signals.log_probs, -5), (signals.entropies, 7), (signals.mask, 0))
-        )
-    )
-    guides = LearnedGuide(), LearnedGuide()
-    for _ in range(3):
-        guides[0].observe(signals, reference, advantages)
-        guides[1].observe(padded, torch.cat([reference, 0 * reference], dim=1), advantages)
-        for guide in guides:
-            guide.end_step(alone)
-    torch.testing.assert_close(*(guide.factors(signals, MOMENT) for guide in guides))
-    assert (guides[0].factors(signals, MOMENT) != 1).any()
-
-
 def together(count: int) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
     """Functions for `count` threads, each of which adds a tensor up over all of them."""
     barrier, values = Barrier(count), [torch.empty(0)] * count
