@@ -30,6 +30,7 @@ from sage.rivals.pacs import Pacs
 from sage.rivals.pass_at_k import PassAtK
 from sage.rivals.pkpo import Pkpo
 from sage.rivals.steer import Steer
+from sage.rivals.ucpo import Ucpo
 from sage.rivals.w_reinforce import WeightedReinforce
 from sage.runtime.files import file_sum
 from sage.study import REGISTRIES, RL, Algorithm
@@ -193,6 +194,9 @@ def test_sets_larger_than_a_group_are_refused(advantage: Any) -> None:
         advantage.advantages(RAGGED)
 
 
-@pytest.mark.parametrize("rule", [K1InReward(), ApoPush(), Dppo(), Pacs(), Steer()], ids=str)
+RULES = [K1InReward(), ApoPush(), Dppo(), Pacs(), Steer(), Ucpo()]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_micro_batch_in_two_processes_is_as_in_one(rule: Any) -> None:
     assert_same_in_two_processes(rule)

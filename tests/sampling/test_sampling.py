@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from sampled import LETTERS, sample, sampling
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from sage.policies import load_model, load_tokenizer
 from sage.sampling.decoders import Decoding, Prompts
@@ -59,10 +58,6 @@ def test_log_probs_are_those_of_the_drawn_tokens(base: Path, requests: list[Requ
         )
 
 
-def written(tokenizer: PreTrainedTokenizerBase, drawn: list[int], stops: Sequence[str]) -> bool:
-    return any(stop in tokenizer.decode(drawn, skip_special_tokens=True) for stop in stops)
-
-
 def test_samples_agree_with_a_token_by_token_reference(base: Path, requests: list[Request]) -> None:
     """No cache, no padding, no batch, the whole text read at each token."""
     model, tokenizer = load_model(base).eval(), load_tokenizer(base)
@@ -74,10 +69,10 @@ def test_samples_agree_with_a_token_by_token_reference(base: Path, requests: lis
                 logits = model(torch.tensor([ids + drawn])).logits[:, -1]
             p = next_token_probabilities(logits, LETTERS)
             drawn.append(int(draw(p, torch.tensor([uniform]))[0]))
-            ended = written(tokenizer, drawn, LETTERS.stop) or drawn[-1] == tokenizer.eos_token_id
-            if ended:
+            whole = tokenizer.decode(drawn, skip_special_tokens=True)
+            stopped = any(stop in whole for stop in LETTERS.stop)
+            if ended := stopped or drawn[-1] == tokenizer.eos_token_id:
                 break
-        whole = tokenizer.decode(drawn, skip_special_tokens=True)
         assert whole.startswith(completion.text)
         assert completion.n_tokens == len(drawn)
         assert completion.finish_reason == ("stop" if ended else "length")
