@@ -5,21 +5,19 @@ Each is a class that holds its settings and maps rewards `[N, G]` of N prompts t
 for those that no reward function scored: they are out of the group, and their advantage is 0. The
 first two are what TRL computes in training, which the tests hold against them; the rest is what
 advantages of other papers (`sage.rivals`) are made of. One with `binary` takes rewards of 0 or 1
-alone, for the reason it says. Torch is not imported here: a study is read without it.
+alone, for the reason it says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from sage.fields import about
-
-if TYPE_CHECKING:
-    import torch
+from sage.method import Tensor
 
 EPSILON = 1e-4
 
@@ -28,7 +26,7 @@ EPSILON = 1e-4
 class GroupNormalised:
     """GRPO (arXiv 2402.03300): (reward - group's mean) / (its unbiased deviation + 1e-4)."""
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See the class; `[N, G]`."""
         check_rewards(rewards)
         deviation = rewards - rewards.nanmean(dim=1, keepdim=True)
@@ -41,7 +39,7 @@ class GroupNormalised:
 class Centred:
     """Dr. GRPO (arXiv 2503.20783): the reward less the group's mean."""
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See the class; `[N, G]`."""
         check_rewards(rewards)
         return (rewards - rewards.nanmean(dim=1, keepdim=True)).nan_to_num(nan=0.0)
@@ -59,7 +57,7 @@ class OfSets:
         yield from too_few(self.k, rl)
 
 
-def pass_at_k(rewards: torch.Tensor, k: int) -> torch.Tensor:
+def pass_at_k(rewards: Tensor, k: int) -> Tensor:
     """Unbiased pass@k of each prompt from rewards of 0 or 1, `[N, G]` to `[N]` (arXiv 2107.03374).
 
     NaN for a prompt with fewer than k rollouts that are scored; ValueError if none can have so
@@ -75,7 +73,7 @@ def too_few(k: int, rl: Any) -> Iterator[str]:
         yield f"takes sets of k = {k} rollouts, but a prompt has {rl.rollouts}"
 
 
-def right_counts(rewards: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def right_counts(rewards: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Scored and right rollouts of each prompt, `[N, 1]`; ValueError for groups of fewer than k."""
     if rewards.shape[1] < k:
         raise ValueError(f"a prompt has {rewards.shape[1]} rollouts, fewer than k = {k}")
@@ -83,7 +81,7 @@ def right_counts(rewards: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
     return count, rewards.double().nansum(dim=1, keepdim=True)
 
 
-def chance_of_none(count: torch.Tensor, right: torch.Tensor, k: int) -> torch.Tensor:
+def chance_of_none(count: Tensor, right: Tensor, k: int) -> Tensor:
     """C(count - right, k) / C(count, k): k of `count` drawn without replacement, none right.
 
     NaN where `count` is below k.
@@ -94,7 +92,7 @@ def chance_of_none(count: torch.Tensor, right: torch.Tensor, k: int) -> torch.Te
     return chance.masked_fill(count < k, float("nan"))
 
 
-def check_rewards(rewards: torch.Tensor, binary: bool = False) -> None:
+def check_rewards(rewards: Tensor, binary: bool = False) -> None:
     """Raise ValueError unless rewards are `[N, G]` of groups, and with `binary` 0, 1 or NaN."""
     if rewards.ndim != 2 or rewards.shape[1] < 2:
         raise ValueError(f"rewards must be [prompts, rollouts >= 2], not {tuple(rewards.shape)}")

@@ -16,15 +16,11 @@ of N prompts, drawn from the policy from which RL starts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from sage.method import Tensor
 from sage.method.advantages import chance_of_none, check_rewards, right_counts
 
-if TYPE_CHECKING:
-    import torch
 
-
-def alignment(rewards: torch.Tensor, log_q: torch.Tensor, k: int) -> torch.Tensor:
+def alignment(rewards: Tensor, log_q: Tensor, k: int) -> Tensor:
     """An unbiased estimate of the derivative of pass@k along log q, of each prompt; `[N]`.
 
     `rewards` (0 or 1) and `log_q` are `[N, G]`. With c right completions of G, and L bar the
@@ -50,12 +46,12 @@ def alignment(rewards: torch.Tensor, log_q: torch.Tensor, k: int) -> torch.Tenso
     return (credit * (values - outside)).mean(dim=1)
 
 
-def spread(values: torch.Tensor) -> torch.Tensor:
+def spread(values: Tensor) -> Tensor:
     """The mean over prompts of the standard deviation within each; `[N, G]` to a number."""
     return values.double().std(dim=1).mean()
 
 
-def at_equal_length(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def at_equal_length(values: Tensor, lengths: Tensor) -> Tensor:
     """`values` less what their prompt's mean and their length explain, `[N, G]`.
 
     One slope for all prompts, by least squares within them.
@@ -66,7 +62,7 @@ def at_equal_length(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor
     return off - (off * longer).sum() / longer.square().sum().clamp(min=1e-12) * longer
 
 
-def length_correlation(values: torch.Tensor, lengths: torch.Tensor) -> float:
+def length_correlation(values: Tensor, lengths: Tensor) -> float:
     """Correlation of `values` and `lengths` `[N, G]` within prompts; 0 where either is constant."""
     off, longer = (
         each.double() - each.double().mean(1, keepdim=True) for each in (values, lengths)
@@ -75,7 +71,7 @@ def length_correlation(values: torch.Tensor, lengths: torch.Tensor) -> float:
     return float((off * longer).sum() / scale) if scale > 1e-12 else 0.0
 
 
-def spread_without_noise(draws: torch.Tensor) -> torch.Tensor:
+def spread_without_noise(draws: Tensor) -> Tensor:
     """`spread` of what a guide's draws of noise have in common, from D draws `[D, N, G]`.
 
     The variance that draws of the same completions differ by is taken away. With one draw, which a
@@ -89,7 +85,7 @@ def spread_without_noise(draws: torch.Tensor) -> torch.Tensor:
     return left.sqrt() * draws.double().std(dim=2).mean()
 
 
-def dose_in_reward(log_q: torch.Tensor, advantages: torch.Tensor, beta: float) -> float:
+def dose_in_reward(log_q: Tensor, advantages: Tensor, beta: float) -> float:
     """beta SD(L) in standard deviations of the advantages, from `[N, G]` each.
 
     That of the advantages is a mean over prompts in which they differ; NaN without one.
@@ -98,9 +94,7 @@ def dose_in_reward(log_q: torch.Tensor, advantages: torch.Tensor, beta: float) -
     return float(beta * spread(log_q) / own[own > 1e-3].mean())
 
 
-def dose_in_loss(
-    factors: torch.Tensor, others: torch.Tensor, mask: torch.Tensor, beta: float
-) -> float:
+def dose_in_loss(factors: Tensor, others: Tensor, mask: Tensor, beta: float) -> float:
     """beta times the root of the mean over tokens of Var q_t(v), v drawn from the policy's state.
 
     `factors` are q of the drawn tokens and `others` q of a second token drawn from the same states,

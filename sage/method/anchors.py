@@ -4,22 +4,21 @@ SAGE multiplies the reference by a guide function, so the anchor's log-probabili
 token is that of the reference plus log q_t. It need not be normalised. The estimators take
 the sampled token only; rho is anchor / policy at that token. They agree in expectation as
 numbers but not as losses: see `sage.theory.credit`. The classes at the end are what an
-method can choose as its estimator. Torch is not imported here: a study is read without it.
+method can choose as its estimator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-if TYPE_CHECKING:
-    import torch
+from sage.method import Tensor
 
 Direction = Literal["reverse", "forward"]
 
 
-def shaped_anchor(reference_log_probs: torch.Tensor, log_factors: torch.Tensor) -> torch.Tensor:
+def shaped_anchor(reference_log_probs: Tensor, log_factors: Tensor) -> Tensor:
     """log(q_t * pi_ref(y_t | s_t)), `[B, T]`, in nats (Eq. 8); carries no gradient.
 
     Raises ValueError if the shapes differ.
@@ -32,43 +31,41 @@ def shaped_anchor(reference_log_probs: torch.Tensor, log_factors: torch.Tensor) 
     return (reference_log_probs + log_factors).detach()
 
 
-def k1(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
+def k1(log_probs: Tensor, anchor_log_probs: Tensor) -> Tensor:
     """-log rho per token, `[B, T]`; as a loss its expected gradient on policy is zero."""
     return log_probs - anchor_log_probs
 
 
-def k2(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
+def k2(log_probs: Tensor, anchor_log_probs: Tensor) -> Tensor:
     """(log rho)^2 / 2 per token, `[B, T]`; as a loss it has the gradient of the reverse KL."""
     return 0.5 * (log_probs - anchor_log_probs).square()
 
 
-def k3(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
+def k3(log_probs: Tensor, anchor_log_probs: Tensor) -> Tensor:
     """rho - log rho - 1 per token (Eq. 38), `[B, T]`; as a loss it descends a forward KL."""
     log_ratio = anchor_log_probs - log_probs
     return log_ratio.exp() - log_ratio - 1.0
 
 
-def k3_corrected(
-    log_probs: torch.Tensor, anchor_log_probs: torch.Tensor, old_log_probs: torch.Tensor
-) -> torch.Tensor:
+def k3_corrected(log_probs: Tensor, anchor_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
     """k3 times policy / old policy, `[B, T]`: as a loss the gradient of the reverse KL."""
     return (log_probs - old_log_probs).exp() * k3(log_probs, anchor_log_probs)
 
 
-def forward_kl_sampled(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
+def forward_kl_sampled(log_probs: Tensor, anchor_log_probs: Tensor) -> Tensor:
     """rho log rho - rho + 1 per token, `[B, T]`: unbiased for KL(anchor || policy)."""
     log_ratio = anchor_log_probs - log_probs
     ratio = log_ratio.exp()
     return ratio * log_ratio - ratio + 1.0
 
 
-def forward_kl_exact(logits: torch.Tensor, anchor_logits: torch.Tensor) -> torch.Tensor:
+def forward_kl_exact(logits: Tensor, anchor_logits: Tensor) -> Tensor:
     """KL(anchor || policy) over the vocabulary at each visited state: `[B, T, V]` to `[B, T]`."""
     anchor = anchor_logits.log_softmax(dim=-1)
     return (anchor.exp() * (anchor - logits.log_softmax(dim=-1))).sum(dim=-1)
 
 
-def pseudo_kl(log_probs: torch.Tensor, anchor_log_masses: torch.Tensor) -> torch.Tensor:
+def pseudo_kl(log_probs: Tensor, anchor_log_masses: Tensor) -> Tensor:
     """sum_y p log(p / m) - p + m for a positive measure m (Eq. 5): `[..., Y]` to `[...]`."""
     p, m = log_probs.exp(), anchor_log_masses.exp()
     return (p * (log_probs - anchor_log_masses) - p + m).sum(dim=-1)
@@ -86,14 +83,14 @@ class LogProbs:
     drawn `tokens` `[B, T]`.
     """
 
-    policy: torch.Tensor
-    anchor: torch.Tensor
-    old: torch.Tensor
-    entropies: torch.Tensor | None = None
-    mask: torch.Tensor | None = None
-    advantages: torch.Tensor | None = None
-    everyone: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows
-    tokens: torch.Tensor | None = None
+    policy: Tensor
+    anchor: Tensor
+    old: Tensor
+    entropies: Tensor | None = None
+    mask: Tensor | None = None
+    advantages: Tensor | None = None
+    everyone: Callable[[Tensor], Tensor] = lambda rows: rows
+    tokens: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class K2:
 
     direction: ClassVar[Direction] = "reverse"
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         """The KL term per token, not negative, `[B, T]`."""
         return k2(log_probs.policy, log_probs.anchor)
 
@@ -113,7 +110,7 @@ class K3:
 
     direction: ClassVar[Direction] = "reverse"
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         return k3(log_probs.policy, log_probs.anchor)
 
 
@@ -123,7 +120,7 @@ class K3Corrected:
 
     direction: ClassVar[Direction] = "reverse"
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         return k3_corrected(log_probs.policy, log_probs.anchor, log_probs.old)
 
 
@@ -133,7 +130,7 @@ class SampledForwardKL:
 
     direction: ClassVar[Direction] = "forward"
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         return forward_kl_sampled(log_probs.policy, log_probs.anchor)
 
 
@@ -151,6 +148,6 @@ class ExactForwardKL:
                 "estimator: sampled"
             )
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         """KL per state, `[B, T, V]` to `[B, T]`: given logits in the place of log-probs."""
         return forward_kl_exact(log_probs.policy, log_probs.anchor)

@@ -3,19 +3,17 @@
 A rule is a class that holds its settings and turns what is known of a micro-batch into one
 advantage per token, without gradient; the loss multiplies each by the gradient of the token's
 probability ratio. What depends on other completions is taken over the whole micro-batch, whichever
-processes share it. Torch is not imported here: a study is read without it.
+processes share it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+from sage.method import Tensor
 from sage.method.anchors import Direction, LogProbs, k3
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -36,22 +34,22 @@ class TokenSignals:
     `training` is False in evaluation, when a rule must not learn.
     """
 
-    log_probs: torch.Tensor
-    old_log_probs: torch.Tensor
-    entropies: torch.Tensor
-    mask: torch.Tensor
-    advantages: torch.Tensor
-    rewards: torch.Tensor
-    groups: torch.Tensor
-    group_sizes: torch.Tensor
-    rows: torch.Tensor
-    reference_log_probs: torch.Tensor | None = None
-    log_factors: torch.Tensor | None = None
+    log_probs: Tensor
+    old_log_probs: Tensor
+    entropies: Tensor
+    mask: Tensor
+    advantages: Tensor
+    rewards: Tensor
+    groups: Tensor
+    group_sizes: Tensor
+    rows: Tensor
+    reference_log_probs: Tensor | None = None
+    log_factors: Tensor | None = None
     causal: bool = False
     kl_coefficient: float = 0.0
-    everyone: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows
-    hidden_states: torch.Tensor | None = None
-    strategies: torch.Tensor | None = None
+    everyone: Callable[[Tensor], Tensor] = lambda rows: rows
+    hidden_states: Tensor | None = None
+    strategies: Tensor | None = None
     training: bool = True
 
 
@@ -62,7 +60,7 @@ class CreditRule(Protocol):
     micro-batch.
     """
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """Advantages `[B, T]`, finite; the value on padding does not matter."""
         ...
 
@@ -86,11 +84,11 @@ class K1InReward:
                 f"{algorithm.credit}; choose one of them"
             )
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         """What is logged as the KL per token, `[B, T]`: k3, as for the other estimators."""
         return k3(log_probs.policy, log_probs.anchor)
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See the class; `[B, T]`. Raises ValueError without an anchor.
 
         log q of earlier tokens counts as well unless the guide is causal: the token guide
@@ -109,25 +107,21 @@ class K1InReward:
             else:
                 of_all = -log_factors.sum(dim=1, keepdim=True)
         own = 1.0 - 1.0 / signals.group_sizes.double()[:, None]
+        from_here_on = leash.flip(1).cumsum(dim=1).flip(1)  # the sum over t' >= t
         centred = own * sum(
-            part - _mean_of_others(part, signals) for part in (_from_here_on(leash), of_all)
+            part - _mean_of_others(part, signals) for part in (from_here_on, of_all)
         )
         return signals.advantages[:, None] - (signals.kl_coefficient * centred).to(
             signals.advantages.dtype
         )
 
 
-def equal_rows(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def equal_rows(rows: Tensor, others: Tensor) -> Tensor:
     """1 where a row has the same value as another, `[B]` and `[M]` to `[B, M]`, float64."""
     return (rows[:, None] == others[None, :]).double()
 
 
-def _from_here_on(values: torch.Tensor) -> torch.Tensor:
-    """Sum over t' >= t, `[B, T]`."""
-    return values.flip(1).cumsum(dim=1).flip(1)
-
-
-def _mean_of_others(values: torch.Tensor, signals: TokenSignals) -> torch.Tensor:
+def _mean_of_others(values: Tensor, signals: TokenSignals) -> Tensor:
     """Mean over the prompt's other completions in the micro-batch, 0 if none; `[B, T]`."""
     everyone, groups = signals.everyone(values), signals.everyone(signals.groups)
     together = equal_rows(signals.groups, groups).to(values.dtype)

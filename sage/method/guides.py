@@ -4,8 +4,7 @@ A guide turns signals of the policy's own forward pass into one positive factor 
 their product over a completion is q(x, y). A guide holds settings only: what varies in
 training, the step and the noise, comes in with each call, so the same call gives the same
 factors after a restart. A new guide is one small class, here with its name in
-`sage.study.choices`, or in any module that can be imported: `module:Class`. Torch is imported where
-it computes: a study is read without it.
+`sage.study.choices`, or in any module that can be imported: `module:Class`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
 from sage.fields import NonNegativeFloat, Share, about
-
-if TYPE_CHECKING:
-    import torch
+from sage.method import Tensor
 
 
 @dataclass(frozen=True)
@@ -34,10 +31,10 @@ class Signals:
     `entropy_of = "reference"`; else None.
     """
 
-    log_probs: torch.Tensor
-    entropies: torch.Tensor
-    mask: torch.Tensor
-    reference_entropies: torch.Tensor | None = None
+    log_probs: Tensor
+    entropies: Tensor
+    mask: Tensor
+    reference_entropies: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,15 @@ class Noise:
     name: str
     rows: Sequence[int] | None = None
 
-    def normal(self, draw: str, like: torch.Tensor) -> torch.Tensor:
+    def normal(self, draw: str, like: Tensor) -> Tensor:
         """Standard normal numbers of the draw of that name, in the shape `[B, T]` of `like`."""
         return self._rows("standard_normal", draw, like)
 
-    def uniform(self, draw: str, like: torch.Tensor) -> torch.Tensor:
+    def uniform(self, draw: str, like: Tensor) -> Tensor:
         """Numbers in [0, 1), likewise."""
         return self._rows("random", draw, like)
 
-    def _rows(self, kind: str, draw: str, like: torch.Tensor) -> torch.Tensor:
+    def _rows(self, kind: str, draw: str, like: Tensor) -> Tensor:
         import numpy as np
         import torch
 
@@ -93,7 +90,7 @@ class GuideFunction(Protocol):
     `end_step`, `state_dict` and `load_state_dict` (`sage.training.shaping`).
     """
 
-    def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+    def factors(self, signals: Signals, moment: Moment) -> Tensor:
         """Positive factors `[B, T]`; the value on padding does not matter."""
         ...
 
@@ -112,10 +109,10 @@ def cosine(moment: Moment, high: float, low: float, periods: int = 8, decay: flo
     (fidelity `released`) steps and total are loss calls. Behind the last period, where a run is
     prolonged, it stays where that ends.
     """
-    length = max(moment.total_steps, 1) / periods
-    period = min(int(moment.step / length), periods - 1)
+    done = moment.step * periods / max(moment.total_steps, 1)  # in periods
+    period = min(int(done), periods - 1)
     high = max(high * decay**period, low)
-    place = min(moment.step / length - period, 1.0)
+    place = min(done - period, 1.0)
     return low + (high - low) * (1 + math.cos(math.pi * place)) / 2
 
 
@@ -147,7 +144,7 @@ class RandomGuide:
     def __post_init__(self) -> None:
         _check_ranges(self, "epsilon", "sigma")
 
-    def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+    def factors(self, signals: Signals, moment: Moment) -> Tensor:
         """See the class; shape `[B, T]`."""
         epsilon = cosine(moment, self.epsilon_high, self.epsilon_low, self.periods, self.decay)
         sigma = cosine(moment, self.sigma_high, self.sigma_low, self.periods, self.decay)
@@ -186,7 +183,7 @@ class TokenGuide:
     def __post_init__(self) -> None:
         _check_ranges(self, "alpha", "sigma")
 
-    def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+    def factors(self, signals: Signals, moment: Moment) -> Tensor:
         """See the class; shape `[B, T]`."""
         alpha = cosine(moment, self.alpha_high, self.alpha_low, self.periods, self.decay)
         sigma = cosine(moment, self.sigma_high, self.sigma_low, self.periods, self.decay)
@@ -217,7 +214,7 @@ class BranchGuide:
         Literal["policy", "reference"], about("whose entropy H_t is; the paper's is the policy's")
     ] = "policy"
 
-    def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+    def factors(self, signals: Signals, moment: Moment) -> Tensor:
         """See the class; shape `[B, T]`. Raises ValueError without the entropies it needs."""
         of_reference = self.entropy_of == "reference"
         entropies = signals.reference_entropies if of_reference else signals.entropies
@@ -228,7 +225,7 @@ class BranchGuide:
 
 def guide_log_factors(
     guide: GuideFunction, signals: Signals, moment: Moment, lowest: float, highest: float
-) -> torch.Tensor:
+) -> Tensor:
     """log q_t, clamped to [log lowest, log highest], zero on padding; `[B, T]`, no gradient.
 
     Raises ValueError if the signals differ in shape.
@@ -244,7 +241,7 @@ def guide_log_factors(
         return torch.where(signals.mask == 0, torch.zeros_like(signals.mask), factors.log())
 
 
-def quantile_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def quantile_normalised(values: Tensor, mask: Tensor) -> Tensor:
     """Min-max within each row between its 5 % and 95 % quantiles, masked; `[B, T]` in [0, 1].
 
     Rows whose quantiles coincide, and padding, are 0.
@@ -255,15 +252,22 @@ def quantile_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tenso
     return scaled.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(0.0, 1.0)
 
 
-def rank_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Ranks within each row's masked values, from 0 (smallest) to 1; `[B, T]`, padding 0."""
-    ordered = values.float().masked_fill(mask == 0, math.inf)
-    ranks = ordered.argsort(dim=1, stable=True).argsort(dim=1, stable=True).float()
+def rank_normalised(values: Tensor, mask: Tensor) -> Tensor:
+    """Ranks within each row's masked values, from 0 (smallest) to 1; `[B, T]`, padding 0.
+
+    Equal values have the mean of their ranks.
+    """
+    import torch
+
+    inside = values.float().masked_fill(mask == 0, math.inf)
+    ordered = inside.sort(dim=1).values
+    below, up_to = (torch.searchsorted(ordered, inside, right=right) for right in (False, True))
+    ranks = (below + up_to - 1) / 2
     last = (mask.sum(dim=1, keepdim=True) - 1).clamp(min=1)
     return (ranks / last).clamp(0.0, 1.0) * mask
 
 
-def zscore_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def zscore_normalised(values: Tensor, mask: Tensor) -> Tensor:
     """The logistic function of z-scores within each row; `[B, T]` in (0, 1), padding 0."""
     count = mask.sum(dim=1, keepdim=True).clamp(min=1)
     mean = (values * mask).sum(dim=1, keepdim=True) / count

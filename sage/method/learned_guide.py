@@ -2,8 +2,7 @@
 
 A small network turns the policy's own signals of a token into log q. It is trained after each
 optimizer step of the policy, by an optimizer of its own, on the tokens of that step. The policy
-gets no gradient from it, and it gets none from the policy's loss. Torch is imported where it
-computes: a study is read without it.
+gets no gradient from it, and it gets none from the policy's loss.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from sage.fields import about
+from sage.fields import NonNegativeFloat, PositiveFloat, about
 from sage.method.guides import Moment, Signals
 
 if TYPE_CHECKING:
@@ -46,13 +45,11 @@ class LearnedGuide:
 
     units: Annotated[int, Field(ge=1), about("units of the hidden layer", unit="units")] = 16
     learning_rate: Annotated[
-        float, Field(gt=0.0), about("step size of the network's Adam", unit="per step")
+        PositiveFloat, about("step size of the network's Adam", unit="per step")
     ] = 0.003
-    strength: Annotated[
-        float, Field(gt=0.0), about("log q for an expected A u of 1", unit="nats")
-    ] = 5.0
+    strength: Annotated[PositiveFloat, about("log q for an expected A u of 1", unit="nats")] = 5.0
     balance: Annotated[
-        float, Field(ge=0.0), about("weight of the penalty on the mean of log q", unit="per nat")
+        NonNegativeFloat, about("weight of the penalty on the mean of log q", unit="per nat")
     ] = 10.0
     _network: Network | None = field(init=False, default=None, repr=False, compare=False)
     _optimizer: Any = field(init=False, default=None, repr=False, compare=False)

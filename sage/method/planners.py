@@ -3,17 +3,15 @@
 A generation begins with G completions of each prompt. A planner is a class that holds its settings,
 looks at what was drawn, and asks for further completions of these prompts or for other prompts,
 until it has enough; then it chooses what is trained on. Groups may so become ragged. What a planner
-remembers of earlier generations is its `state_dict`, which every checkpoint holds. Torch is
-not imported here: a study is read without it.
+remembers of earlier generations is its `state_dict`, which every checkpoint holds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
-if TYPE_CHECKING:
-    import torch
+from sage.method import Tensor
 
 
 @dataclass(frozen=True)
@@ -28,10 +26,10 @@ class Drawn:
     the problem of each prompt, the same whenever it is drawn.
     """
 
-    present: torch.Tensor
-    correct: torch.Tensor
-    rewards: torch.Tensor
-    guided: torch.Tensor
+    present: Tensor
+    correct: Tensor
+    rewards: Tensor
+    guided: Tensor
     prompts: int
     rollouts: int
     draws: int
@@ -46,7 +44,7 @@ class Draw:
     prompts get G completions each. Raises ValueError unless it is the one or the other.
     """
 
-    more: torch.Tensor | None = None
+    more: Tensor | None = None
     prompts: int = 0
     guided: bool = False
 
@@ -64,9 +62,9 @@ class Chosen:
     but count in means over completions.
     """
 
-    prompts: torch.Tensor | None
-    rows: torch.Tensor
-    loss: torch.Tensor | None = None
+    prompts: Tensor | None
+    rows: Tensor
+    loss: Tensor | None = None
 
 
 class Planner(Protocol):
@@ -87,7 +85,7 @@ class Filter(Protocol):
     With `drops = True` a group that it does not keep, and that is not replaced, has no loss.
     """
 
-    def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    def keep(self, correct: Tensor, rewards: Tensor) -> Tensor:
         """Which groups to train on, bool `[N]`; `correct` is the first reward function's value
         and `rewards` all of them, weighted and added up, both `[N, G]`."""
         ...

@@ -22,16 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from sage.fields import about
+from sage.fields import PositiveFloat, about
+from sage.method import Tensor
 from sage.method.anchors import Direction, LogProbs
 from sage.method.credit import TokenSignals
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Apo:
         if algorithm.guide:
             yield "ranks the vocabulary, but a guide is known for the drawn token only"
 
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> Tensor:
         """The term per state: of logits `[B, T, V]`, `[B, T]`; ValueError without tokens.
 
         Its gradient is that of -|A| M / Z. Its value, which is logged as the KL, is |A| times the
@@ -62,7 +60,7 @@ class Apo:
         others = safe != tokens[..., None]
         held = (chances * others).sum(dim=-1)
         reached = (log_probs.policy.softmax(dim=-1).gather(-1, safe) * others).sum(dim=-1)
-        covered = reached / held.where(others.any(dim=-1) & (held > 0), 1.0)
+        covered = reached / held.where(held > 0, float("inf"))
         lost = (1.0 - covered).clamp(min=0.0) * (held > 0)
         wrong = (-advantages).clamp(min=0.0)[:, None]
         return wrong * (lost.detach() + covered.detach() - covered)
@@ -72,12 +70,12 @@ class Apo:
 class ApoPush:
     """Tokens of wrong completions are pushed down more strongly."""
 
-    push: Annotated[
-        float, Field(gt=0.0), about("weight of advantages below 0, lambda", unit="factor")
-    ] = 1.05
+    push: Annotated[PositiveFloat, about("weight of advantages below 0, lambda", unit="factor")] = (
+        1.05
+    )
     kind: ClassVar[str] = "apo_push"
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See above; `[B, T]`."""
         advantages = signals.advantages
         pushed = advantages.where(advantages >= 0, self.push * advantages)

@@ -18,15 +18,13 @@ this project's choice. The posterior is that of the step's rollouts: nothing is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from sage.fields import about
+from sage.method import Tensor
 from sage.method.advantages import GroupNormalised, check_rewards
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,13 @@ class BoundaryGated:
 
     binary: ClassVar[str] = "weighs prompts by their right rollouts"
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1."""
         check_rewards(rewards, binary=True)
         plain = 2.0 * rewards - 1.0 if self.signed else GroupNormalised().advantages(rewards)
         return (self.weights(rewards).to(rewards.dtype) * plain).nan_to_num(nan=0.0)
 
-    def weights(self, rewards: torch.Tensor) -> torch.Tensor:
+    def weights(self, rewards: Tensor) -> Tensor:
         """What each prompt weighs, `[N, 1]`, float64, from 0 to 1; n counts scored rollouts."""
         n = rewards.isfinite().sum(dim=1, keepdim=True).double()
         wrong, k = n - rewards.double().nansum(dim=1, keepdim=True), self.k

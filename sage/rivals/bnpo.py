@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from sage.method import Tensor
 from sage.method.advantages import check_rewards
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class BetaNormalised:
                 f"least 2, not {rl.prompts_per_step}"
             )
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError with one prompt, or rewards not 0 or 1."""
         check_rewards(rewards, binary=True)
         if rewards.shape[0] < 2:

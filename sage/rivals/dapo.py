@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from sage.fields import about
+from sage.method import Tensor
 from sage.method.rewards import Completion
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Mixed:
     kind: ClassVar[str] = "mixed"
     drops: ClassVar[bool] = True
 
-    def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    def keep(self, correct: Tensor, rewards: Tensor) -> Tensor:
         """Which groups to keep, `[N, G]` to bool `[N]`; `rewards` are all rewards, added up."""
         return (correct > 0).any(dim=1) & (correct < 1).any(dim=1)
 

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sage.fields import about
+from sage.method import Tensor
 from sage.method.planners import Chosen, Draw, Drawn
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ class Dars:
 
 
 def extra_rollouts(
-    right: torch.Tensor, scored: torch.Tensor, room: int, weighting: Literal["equal", "hardness"]
-) -> torch.Tensor:
+    right: Tensor, scored: Tensor, room: int, weighting: Literal["equal", "hardness"]
+) -> Tensor:
     """How many more rollouts DARS draws of prompts with `right` of G `scored` ones right, `[N]`.
 
     At most `room`. In whole numbers: with h = 2 p G the formulas above are G^3 / (h (2 G - h)) - G

@@ -19,15 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import PositiveFloat, about
+from sage.method import Tensor
 from sage.method.credit import TokenSignals
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Dppo:
     """Tokens whose chance has moved too far already are left out."""
 
     delta: Annotated[
-        float, Field(gt=0.0), about("the largest divergence of a token", unit="divergence")
+        PositiveFloat, about("the largest divergence of a token", unit="divergence")
     ] = 0.15
     divergence: Annotated[
         Literal["tv", "kl"], about("total variation, or KL in nats, of drawing the token or not")
@@ -49,10 +45,8 @@ class Dppo:
         if algorithm.clip_low is not None or algorithm.clip_high is not None:
             yield "takes the place of the clip, so clip_low and clip_high must be null"
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See above; `[B, T]`."""
-        import torch
-
         now, before = (each.double() for each in (signals.log_probs, signals.old_log_probs))
         moved = now.exp() - before.exp()
         if self.divergence == "tv":
@@ -63,4 +57,4 @@ class Dppo:
             distance = drawn * (before - now) + rest * (rest / other).log()
         advantages = signals.advantages[:, None].expand_as(signals.log_probs)
         out = (distance > self.delta) & (advantages * moved > 0)
-        return torch.where(out, torch.zeros_like(advantages), advantages)
+        return advantages.masked_fill(out, 0.0)

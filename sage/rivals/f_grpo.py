@@ -14,15 +14,11 @@ cases, else 1; that is from others' notes of their Table 6. Here it is 1, and th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import NonNegativeFloat, about
+from sage.method import Tensor
 from sage.method.advantages import GroupNormalised, check_rewards
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -30,12 +26,12 @@ class FocalGrpo:
     """GRPO's advantages, of a prompt less the more often it is solved."""
 
     gamma: Annotated[
-        float, Field(ge=0.0), about("power of the share of wrong rollouts", unit="exponent")
+        NonNegativeFloat, about("power of the share of wrong rollouts", unit="exponent")
     ] = 1.0
 
     binary: ClassVar[str] = "weighs prompts by their share of right rollouts"
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1."""
         check_rewards(rewards, binary=True)
         missed = (1.0 - rewards.nanmean(dim=1, keepdim=True)).clamp(min=0.0)

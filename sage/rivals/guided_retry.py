@@ -17,12 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sage.method.planners import Chosen, Draw, Drawn
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

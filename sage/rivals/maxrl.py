@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from sage.fields import about
+from sage.method import Tensor
 from sage.method.advantages import chance_of_none, check_rewards, right_counts, too_few
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class MaxRl:
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
         yield from too_few(self.order or 1, rl)
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or G below order."""
         check_rewards(rewards, binary=True)
         count, right = right_counts(rewards, self.order or 1)

@@ -16,24 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import PositiveFloat, about
+from sage.method import Tensor
 from sage.method.credit import TokenSignals, equal_rows
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
 class Pacs:
     """Learns to tell right from wrong completions of a prompt, by cross-entropy."""
 
-    beta: Annotated[
-        float, Field(gt=0.0), about("weight of a completion's log ratio", unit="per nat")
-    ] = 1.0
+    beta: Annotated[PositiveFloat, about("weight of a completion's log ratio", unit="per nat")] = (
+        1.0
+    )
     whole_groups: ClassVar[bool] = True
     binary: ClassVar[str] = "learns to tell right from wrong completions"
 
@@ -54,7 +50,7 @@ class Pacs:
                 "effect"
             )
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See above; `[B, T]`. Raises ValueError if a group is not whole."""
         log_ratios = (signals.log_probs - signals.old_log_probs) * signals.mask
         scores = self.beta * log_ratios.double().sum(dim=1)

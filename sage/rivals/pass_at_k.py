@@ -15,19 +15,16 @@ Its authors take k = 4 and no KL term, as here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from sage.method import Tensor
 from sage.method.advantages import OfSets, chance_of_none, check_rewards, right_counts
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
 class PassAtK(OfSets):
     """Sets of k rollouts are rewarded for a right one among them."""
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or G below k."""
         check_rewards(rewards, binary=True)
         count, right = right_counts(rewards, self.k)

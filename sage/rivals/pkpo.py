@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sage.method import Tensor
 from sage.method.advantages import OfSets, chance_of_none, check_rewards, right_counts
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Pkpo(OfSets):
                 "group only a single right rollout would be credited; choose a smaller k"
             )
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or G below k."""
         check_rewards(rewards, binary=True)
         count, right = right_counts(rewards, self.k)

@@ -17,15 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import Share, about
+from sage.fields import NonNegativeFloat, Share, about
+from sage.method import Tensor
 from sage.method.rewards import Completion
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Spread:
     """
 
     share: Annotated[
-        float, Field(ge=0.0), about("smallest deviation kept, over the running mean", unit="factor")
+        NonNegativeFloat, about("smallest deviation kept, over the running mean", unit="factor")
     ] = 0.5
     decay: Annotated[
         Share, about("share of the running mean that a step keeps", unit="share, 0 to 1")
@@ -65,7 +61,7 @@ class Spread:
     _mean: float = field(init=False, default=math.nan, repr=False, compare=False)
     _now: float = field(init=False, default=math.nan, repr=False, compare=False)
 
-    def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    def keep(self, correct: Tensor, rewards: Tensor) -> Tensor:
         """Which groups to keep, `[N, G]` to bool `[N]`; NaN stands for a rollout that is missing
         or not scored.
 
@@ -77,7 +73,7 @@ class Spread:
         self._now = float(deviations[count > 1].mean())  # one rollout alone does not differ
         return deviations >= (0.0 if math.isnan(self._mean) else self.share * self._mean)
 
-    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def end_step(self, total: Callable[[Tensor], Tensor]) -> None:
         """Move the running mean; `keep` has seen the groups of all processes."""
         now, self._now = self._now, math.nan
         if not math.isnan(now):

@@ -15,15 +15,11 @@ Here tau is 0.2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import Share, about
+from sage.method import Tensor
 from sage.method.credit import TokenSignals, equal_rows
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -31,15 +27,14 @@ class Ucpo:
     """The right completions of a prompt share their advantage by how unlikely they are."""
 
     tau: Annotated[
-        float,
-        Field(ge=0.0, le=1.0),
+        Share,
         about("share of the right ones' advantage that is shared out anew", unit="share, 0 to 1"),
     ] = 0.2
 
     whole_groups: ClassVar[bool] = True
     binary: ClassVar[str] = "tells right from wrong completions"
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See above; `[B, T]`."""
         mask = signals.mask.double()
         means = (signals.old_log_probs.double() * mask).sum(1) / mask.sum(1).clamp(min=1.0)

@@ -15,15 +15,11 @@ paper differ on wrong completions; `right_only: false` weighs all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import NonNegativeFloat, about
+from sage.method import Tensor
 from sage.method.credit import TokenSignals, equal_rows
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Uniqueness:
     """Completions weigh less the more of their prompt follow the same strategy."""
 
     alpha: Annotated[
-        float, Field(ge=0.0), about("power of a strategy's frequency", unit="exponent")
+        NonNegativeFloat, about("power of a strategy's frequency", unit="exponent")
     ] = 1.0
     right_only: Annotated[
         bool, about("whether only right completions are weighted, and only they are counted")
@@ -44,7 +40,7 @@ class Uniqueness:
         """Why no reward can stand beside that for a right answer, where one cannot."""
         return "weights right completions only (right_only)" if self.right_only else None
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See above; `[B, T]`. Raises ValueError if the strategies are not known."""
         if signals.strategies is None:
             raise ValueError("uniqueness needs the strategy of each completion")

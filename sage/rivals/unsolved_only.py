@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from sage.method import Tensor
 from sage.method.planners import Chosen, Drawn
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass
@@ -43,7 +41,7 @@ class UnsolvedOnly:
         loss = torch.tensor([name not in self._solved for name in names], device=right.device)
         return Chosen(None, drawn.present, loss)
 
-    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def end_step(self, total: Callable[[Tensor], Tensor]) -> None:
         """Remember what was solved; all processes have seen the same groups."""
         self._solved |= self._new
         self._new.clear()

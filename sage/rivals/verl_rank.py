@@ -19,15 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from sage.fields import Share, about
+from sage.fields import NonNegativeFloat, Share, about
+from sage.method import Tensor
 from sage.method.credit import TokenSignals
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass
@@ -44,7 +42,7 @@ class VerlRank:
         int, Field(ge=1), about("the rank is measured after every so many tokens", unit="tokens")
     ] = 40
     weight: Annotated[
-        float, Field(ge=0.0), about("weight of what is added to an advantage", unit="factor")
+        NonNegativeFloat, about("weight of what is added to an advantage", unit="factor")
     ] = 1.0
     decay: Annotated[
         Share, about("share of the running means that a step keeps", unit="share, 0 to 1")
@@ -55,7 +53,7 @@ class VerlRank:
         "that the policy does not draw"
     )
     _means: list[float] = field(init=False, default_factory=list, repr=False, compare=False)
-    _sums: torch.Tensor | None = field(init=False, default=None, repr=False, compare=False)
+    _sums: Tensor | None = field(init=False, default=None, repr=False, compare=False)
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
         if rl.sampling.max_tokens <= 2 * self.every + 1:
@@ -65,7 +63,7 @@ class VerlRank:
                 f"{rl.sampling.max_tokens}; set every below {rl.sampling.max_tokens // 2}"
             )
 
-    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+    def token_advantages(self, signals: TokenSignals) -> Tensor:
         """See above; `[B, T]`. Raises ValueError without hidden states."""
         import torch
 
@@ -88,7 +86,7 @@ class VerlRank:
             advantages = advantages + self.weight * more
         return advantages[:, None].expand_as(signals.log_probs)
 
-    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def end_step(self, total: Callable[[Tensor], Tensor]) -> None:
         """Move the running means; `total` adds a tensor up over all processes."""
         if self._sums is None:
             return
@@ -110,7 +108,7 @@ class VerlRank:
         self._means = list(state["means"])
 
 
-def effective_rank(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def effective_rank(states: Tensor, mask: Tensor) -> Tensor:
     """exp(-Σ p log p) with p the singular values of the centred states, over their sum.
 
     `states` `[B, T, D]` and `mask` `[B, T]`, which says which tokens count, to `[B]`, float64;
@@ -132,7 +130,7 @@ def effective_rank(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return rank.nan_to_num(nan=0.0)
 
 
-def rank_measures(states: torch.Tensor, mask: torch.Tensor, every: int) -> torch.Tensor:
+def rank_measures(states: Tensor, mask: Tensor, every: int) -> Tensor:
     """ER, ERV and ERA of each completion, `[B, 3]`, float64; NaN where it is too short for one.
 
     m_1, m_2, ... are effective ranks of the first `every`, 2 `every`, ... tokens, the last of the

@@ -13,15 +13,11 @@ against `grpo_no_kl`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import NonNegativeFloat, about
+from sage.method import Tensor
 from sage.method.advantages import check_rewards
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -29,12 +25,12 @@ class WeightedReinforce:
     """λ for a right rollout, -1 for a wrong one, without the group."""
 
     weight: Annotated[
-        float, Field(ge=0.0), about("advantage of a right rollout, λ", unit="advantage")
+        NonNegativeFloat, about("advantage of a right rollout, λ", unit="advantage")
     ] = 0.1
 
     binary: ClassVar[str] = "tells right from wrong rollouts"
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: Tensor) -> Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1."""
         check_rewards(rewards, binary=True)
         return (rewards * (self.weight + 1) - 1).nan_to_num(nan=0.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -52,8 +53,13 @@ class Decoder(Protocol):
 
 
 def padded(prompts: Prompts, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The prompts, padded with 0 on the left, `[B, P]`, and their lengths `[B]`."""
+    """The prompts, padded with 0 on the left, `[B, P]`, and their lengths `[B]`.
+
+    Raises ValueError for a prompt without tokens, behind which a model says nothing.
+    """
     lengths = [len(prompt) for prompt in prompts]
+    if not all(lengths):
+        raise ValueError("a prompt has no tokens; begin it with a text, or with a start token")
     rows = [[0] * (max(lengths) - len(prompt)) + list(prompt) for prompt in prompts]
     return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
 
@@ -140,32 +146,29 @@ class ModuleDecoder:
         return output[:, -1]
 
 
+@dataclass
 class _ModuleRows:
     """Rows of a ModuleDecoder: `mask` `[B, P]`, next `positions` `[B]`."""
 
-    def __init__(
-        self,
-        decoder: ModuleDecoder,
-        cache: DynamicCache,
-        mask: torch.Tensor,
-        positions: torch.Tensor,
-    ) -> None:
-        self._decoder, self._cache, self._mask, self._positions = decoder, cache, mask, positions
+    decoder: ModuleDecoder
+    cache: DynamicCache
+    mask: torch.Tensor
+    positions: torch.Tensor
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], dim=1)
-        logits = self._decoder.logits(
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
+        logits = self.decoder.logits(
             input_ids=tokens[:, None],
-            attention_mask=self._mask,
-            position_ids=self._positions[:, None],
-            past_key_values=self._cache,
+            attention_mask=self.mask,
+            position_ids=self.positions[:, None],
+            past_key_values=self.cache,
         )
-        self._positions = self._positions + 1
+        self.positions = self.positions + 1
         return logits
 
     def keep(self, rows: torch.Tensor) -> None:
-        if torch.equal(rows, torch.arange(len(self._mask), device=rows.device)):
+        if torch.equal(rows, torch.arange(len(self.mask), device=rows.device)):
             return
         # Of recurrent layers too, unlike batch_select_indices.
-        self._cache.reorder_cache(rows)  # type: ignore[arg-type]
-        self._mask, self._positions = self._mask[rows], self._positions[rows]
+        self.cache.reorder_cache(rows)  # type: ignore[arg-type]
+        self.mask, self.positions = self.mask[rows], self.positions[rows]

@@ -178,18 +178,12 @@ class FusedDecoder:
         x = F.embedding(ids, self._embedding)
         for number, layer in enumerate(self._layers):
             y = F.rms_norm(x, width, layer.norms[0], self._eps)
-            y = self._product(y, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, self.size))
+            y = F.linear(y, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, self.size))
             turned = y[..., :both, :]
             turned = torch.addcmul(turned * cosines, turned.roll(self.size // 2, -1), sines)
             y = attend(number, turned[..., :heads, :], turned[..., heads:, :], y[..., both:, :])
-            x = x + self._product(y, layer.out, layer.out_bias)
-            y = self._product(F.rms_norm(x, width, layer.norms[1], self._eps), layer.gate_up)
+            x = x + F.linear(y, layer.out, layer.out_bias)
+            y = F.linear(F.rms_norm(x, width, layer.norms[1], self._eps), layer.gate_up)
             gate, up = y.split(self._inner, dim=-1)
-            x = x + self._product(F.silu(gate) * up, layer.down)
+            x = x + F.linear(F.silu(gate) * up, layer.down)
         return F.linear(F.rms_norm(x[:, -1], width, self._norm, self._eps), self._head)
-
-    def _product(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """A layer's weight applied to `x` `[B, T, in]`."""
-        return F.linear(x, weight, bias)

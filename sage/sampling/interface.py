@@ -10,8 +10,6 @@ from typing import Any, Literal, Protocol
 
 from sage.study import Sampling
 
-FinishReason = Literal["stop", "length"]
-
 
 @dataclass(frozen=True)
 class Request:
@@ -33,7 +31,7 @@ class Completion:
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: FinishReason
+    finish_reason: Literal["stop", "length"]
     log_probs: tuple[float, ...] = ()
 
     @property

@@ -68,10 +68,6 @@ class Stops:
         tail = self._tokenizer.decode(tokens[-self._reach - 1 :], skip_special_tokens=True)
         return any(text in tail for text in self._texts)
 
-    def cut(self, text: str) -> str:
-        """`text` up to the end of the first stop text in it."""
-        return cut_behind(text, self._texts)
-
 
 def cut_behind(text: str, stops: Sequence[str]) -> str:
     """`text` up to the end of the first of `stops` in it."""
@@ -88,10 +84,6 @@ def end_ids(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerB
     return sorted(ends - tags)
 
 
-_BROKEN = "\ufffd"
-"""What a tokenizer writes for bytes that are no whole character."""
-
-
 def _pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """What each token writes behind others: some write no blank where they begin a text."""
     before = tokenizer.encode("a", add_special_tokens=False)
@@ -103,8 +95,9 @@ def _pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 def _can_end_in(piece: str, text: str) -> bool:
     """Whether `text` can end within `piece`: it lies inside, or its own end begins the piece.
 
-    A character of several bytes can end in any piece that is not whole characters.
+    A character of several bytes can end in any piece that is not whole characters, for which
+    tokenizers write U+FFFD.
     """
-    if not text.isascii() and _BROKEN in piece:
+    if not text.isascii() and "\ufffd" in piece:
         return True
     return text in piece or any(piece.startswith(text[-n:]) for n in range(1, len(text)))

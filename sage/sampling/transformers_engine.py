@@ -32,7 +32,7 @@ from sage.sampling.distribution import draw, next_token_probabilities, stream_un
 from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import is_out_of_memory, rows_that_fit
-from sage.sampling.stops import Stops, end_ids
+from sage.sampling.stops import Stops, cut_behind, end_ids
 from sage.study import Draws, Sampling
 
 _IDLE = 0.25  # share of rows that may go on for no completion, before they are dropped
@@ -141,7 +141,7 @@ class TransformersSampler:
         rows = zip(written, drawn, ended.tolist(), scores.tolist(), strict=True)
         return [
             Completion(
-                stops.cut(text) if end else text,
+                cut_behind(text, texts) if end else text,
                 tuple(ids),
                 "stop" if end else "length",
                 tuple(row[: len(ids)]),

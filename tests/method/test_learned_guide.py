@@ -60,11 +60,8 @@ def test_what_the_network_sees() -> None:
     )
     expected = torch.tensor([[math.log1p(math.log(2)), math.log(2), 0.0], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(inputs_of(signals)[0, :2], expected)
-
-
-def test_a_completion_of_one_token_begins_and_is_finite() -> None:
     one = torch.ones(1, 1)
-    assert inputs_of(Signals(-one, one, one))[0, 0, 2] == 0.0
+    assert inputs_of(Signals(-one, one, one))[0, 0, 2] == 0.0  # a single token is the first
 
 
 def test_the_network_by_hand() -> None:
@@ -113,24 +110,6 @@ def test_it_learns_the_maximum_of_its_objective() -> None:
         guide.end_step(alone)
     logs = guide.factors(signals, MOMENT).log()
     torch.testing.assert_close(logs, torch.tensor([[0.34] * 2, [-0.26] * 2]), rtol=0, atol=0.005)
-
-
-def test_padding_teaches_nothing() -> None:
-    signals, reference, advantages = tokens()
-    padded = Signals(
-        *(
-            torch.cat([part, torch.full_like(part, fill)], dim=1)
-            for part, fill in ((signals.log_probs, -5), (signals.entropies, 7), (signals.mask, 0))
-        )
-    )
-    guides = LearnedGuide(), LearnedGuide()
-    for _ in range(3):
-        guides[0].observe(signals, reference, advantages)
-        guides[1].observe(padded, torch.cat([reference, 0 * reference], dim=1), advantages)
-        for guide in guides:
-            guide.end_step(alone)
-    torch.testing.assert_close(*(guide.factors(signals, MOMENT) for guide in guides))
-    assert (guides[0].factors(signals, MOMENT) != 1).any()
 
 
 def together(count: int) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:

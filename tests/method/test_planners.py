@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from sage.problems.arithmetic import signed_terms
 from sage.problems.benchmarks import first_steps
 from sage.problems.record import read_problems, write_problems
 from sage.training.planning import filled, laid_out, rows_by_prompt
-
-NAN = math.nan
 
 
 def test_a_draw_is_of_more_completions_or_of_other_prompts() -> None:

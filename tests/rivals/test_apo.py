@@ -43,6 +43,10 @@ def test_the_pull_by_hand() -> None:
     none = Apo(support=1).values(seen(policy, reference, [[0, 0]] * 3, [-2.0] * 3))
     assert none.count_nonzero() == 0
     assert torch.autograd.grad(none.sum(), policy)[0].count_nonzero() == 0
+    # Nor where the reference leaves the others no chance that is a number above 0.
+    sure = torch.tensor([200.0, 0.0, 0.0]).expand(3, 2, 3)
+    nothing = Apo(support=2).values(seen(policy, sure, [[0, 0]] * 3, [-2.0] * 3))
+    assert torch.autograd.grad(nothing.sum(), policy)[0].count_nonzero() == 0
     every = Apo(support=9).values(of)
     (slope,) = torch.autograd.grad(every[0, 1], policy)
     assert (slope[0, 1] > 0).tolist() == [False, False, True]

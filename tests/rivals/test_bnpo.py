@@ -42,15 +42,15 @@ def test_beta_of_equal_rates_stays_finite() -> None:
     assert torch.isfinite(BetaNormalised().advantages(rewards)).all()
 
 
-def test_one_prompt_is_refused_for_beta() -> None:
-    with pytest.raises(ValueError, match="at least two prompts"):
-        BetaNormalised().advantages(torch.tensor([[1.0, 0.0]]))
-
-
-def test_rewards_other_than_right_and_wrong_are_refused_for_beta() -> None:
-    """A length penalty would make it NaN."""
-    with pytest.raises(ValueError, match="rewards must be 0 or 1"):
-        BetaNormalised().advantages(torch.tensor([[1.0, -0.5], [0.0, 1.0]]))
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [([[1.0, 0.0]], "at least two prompts"), ([[1.0, -0.5], [0.0, 1.0]], "rewards must be 0 or 1")],
+)
+def test_one_prompt_or_a_length_penalty_is_refused_for_beta(
+    rewards: list[list[float]], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        BetaNormalised().advantages(torch.tensor(rewards))
 
 
 def test_groups_of_several_draws_share_one_beta_density() -> None:

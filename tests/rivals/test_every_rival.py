@@ -16,8 +16,8 @@ import torch
 from conftest import ROOT
 from method_entries import ROWS
 from rollout_groups import RAGGED, assert_missing_rollouts_do_not_count
-from token_signals import assert_same_in_two_processes, signals
-from trainers import SMALL, logged, odd_sum, small_trainer
+from token_signals import assert_same_in_two_processes
+from trainers import SMALL, logged, small_trainer
 
 from sage import rivals
 from sage.method.advantages import Centred, GroupNormalised
@@ -31,7 +31,6 @@ from sage.rivals.pass_at_k import PassAtK
 from sage.rivals.pkpo import Pkpo
 from sage.rivals.steer import Steer
 from sage.rivals.ucpo import Ucpo
-from sage.rivals.uniqueness import Uniqueness
 from sage.rivals.w_reinforce import WeightedReinforce
 from sage.runtime.files import file_sum
 from sage.study import REGISTRIES, RL, Algorithm
@@ -156,25 +155,13 @@ def test_four_steps_a_generation_train(parent: Path, tmp_path: Path, row: dict[s
     assert sum("rewards/odd_sum/mean" in entry for entry in log) >= 1
 
 
-def test_group_advantages_are_what_the_credit_rules_weight() -> None:
-    """A group of one right and three wrong: UCPO and uniqueness leave GRPO's advantages alone."""
-    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0])
-    group = GroupNormalised().advantages(rewards[None])[0]
-    log_probs = torch.randn(4, 3)
-    of = signals(log_probs, [0] * 4, rewards.tolist(), advantages=group, strategies=torch.arange(4))
-    for rule in (Ucpo(tau=1.0), Uniqueness(alpha=1.0)):
-        torch.testing.assert_close(rule.token_advantages(of), group[:, None].expand(4, 3))
-    assert odd_sum([[1], [2]]) == [1.0, 0.0]
-
-
 ROW: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "none"}
-PACS = ROW | {"loss": "dr_grpo", "credit": "pacs", "clip_low": None, "clip_high": None}
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (PACS, r"rewards must be \[correct\] alone, not \[correct, overlong\]"),
+        (ROWS["pacs"], r"rewards must be \[correct\] alone, not \[correct, overlong\]"),
         (ROW | {"advantage": "beta"}, "fits a Beta density to success rates"),
         (ROW | {"advantage": "pass_at_k"}, "pass_at_k counts right rollouts"),
         (ROW | {"advantage": "pkpo"}, "pkpo counts right rollouts"),
@@ -207,6 +194,9 @@ def test_sets_larger_than_a_group_are_refused(advantage: Any) -> None:
         advantage.advantages(RAGGED)
 
 
-@pytest.mark.parametrize("rule", [K1InReward(), ApoPush(), Dppo(), Pacs(), Steer()], ids=str)
+RULES = [K1InReward(), ApoPush(), Dppo(), Pacs(), Steer(), Ucpo()]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_micro_batch_in_two_processes_is_as_in_one(rule: Any) -> None:
     assert_same_in_two_processes(rule)

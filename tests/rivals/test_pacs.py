@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from method_entries import ROWS
 from token_signals import signals
 
 from sage.rivals.pacs import Pacs
@@ -79,32 +80,18 @@ def test_pacs_leaves_out_completions_whose_loss_is_masked(last: float) -> None:
     assert got.isfinite().all()
 
 
-PACS: dict[str, Any] = {
-    "title": "x",
-    "loss": "dr_grpo",
-    "kl": "none",
-    "credit": "pacs",
-    "clip_low": None,
-    "clip_high": None,
-}
-
-
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("changes", "message"),
     [
-        (PACS | {"clip_low": 0.2}, "pacs is a loss without ratios, which a clip would cut"),
-        (PACS | {"loss": "grpo"}, "loss must be dr_grpo, not grpo"),
-        (PACS | {"advantage": "centred"}, "takes rewards, not advantages"),
-        (PACS | {"kl": "reverse", "estimator": "k1_reward"}, "and so does credit: pacs; choose"),
-        (PACS | {"planner": "dars"}, "needs groups of one size, which planner: dars"),
+        ({"clip_low": 0.2}, "pacs is a loss without ratios, which a clip would cut"),
+        ({"loss": "grpo"}, "loss must be dr_grpo, not grpo"),
+        ({"advantage": "centred"}, "takes rewards, not advantages"),
+        ({"kl": "reverse", "estimator": "k1_reward"}, "and so does credit: pacs; choose"),
+        ({"planner": "dars"}, "needs groups of one size, which planner: dars"),
     ],
 )
 def test_choices_that_conflict_are_refused_with_the_reason(
-    row: dict[str, Any], message: str
+    changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        Algorithm.model_validate(row)
-
-
-def test_pacs_without_conflicts_is_accepted() -> None:
-    assert Algorithm.model_validate(PACS).clip_low is None
+        Algorithm.model_validate(ROWS["pacs"] | changes)

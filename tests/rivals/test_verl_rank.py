@@ -82,14 +82,6 @@ def test_measures_of_ragged_completions() -> None:
     assert got[4].tolist() == pytest.approx([by_svd(states[4, :4])] + [math.nan] * 2, nan_ok=True)
 
 
-def test_measures_do_not_see_padding() -> None:
-    states = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(3))
-    mask = torch.ones(2, 6)
-    wide = torch.cat([states, torch.full((2, 5, 4), 9.0)], dim=1)
-    wide_mask = torch.cat([mask, torch.zeros(2, 5)], dim=1)
-    torch.testing.assert_close(rank_measures(states, mask, 2), rank_measures(wide, wide_mask, 2))
-
-
 def shown(states: torch.Tensor, advantages: list[float], **more: Any) -> TokenSignals:
     rows, length = states.shape[:2]
     blank = torch.zeros(rows, length)

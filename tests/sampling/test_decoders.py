@@ -97,17 +97,6 @@ def test_the_fused_decoder_computes_what_the_model_does(
         assert (fused._recorded is not None) == records
 
 
-def test_rows_branch_where_completions_draw_different_tokens() -> None:
-    rows, tokens = torch.tensor([1, 0, 1, 0, 3, 1]), torch.tensor([7, 5, 7, 6, 5, 2])
-    sources, following, after, shared = branched(rows, tokens, 4, 10)
-    # Row 2 has nobody left: a branch of another row takes its place.
-    assert (sources[0], sources[1], sources[3]) == (0, 1, 3)
-    assert sources[after].tolist() == rows.tolist()
-    assert following[after].tolist() == tokens.tolist()
-    assert len({*after.tolist()}) == len(sources) == 5  # 1 drew 7 twice
-    assert shared
-
-
 @pytest.mark.parametrize("count", [1, 2, 8, 64])
 def test_branches_follow_their_completions(count: int) -> None:
     random = torch.Generator().manual_seed(count)
@@ -373,6 +362,13 @@ def test_both_decoders_draw_the_same(base: Path, requests: list[Request]) -> Non
     decoder = ModuleDecoder(load_model(base).eval())
     plain = TransformersSampler(decoder, tokenizer, [tokenizer.eos_token_id], 64)
     assert plain.sample(requests, LETTERS) == sample(base, requests, 64)
+
+
+@pytest.mark.parametrize("decoder", [FusedDecoder, ModuleDecoder])
+def test_a_prompt_without_tokens_is_refused(base: Path, decoder: Any) -> None:
+    """Beside others it would be read as padding, and continued."""
+    with pytest.raises(ValueError, match="a prompt has no tokens"):
+        decoder(load_model(base).eval()).start([(), (5, 6)], 3, 2)
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
