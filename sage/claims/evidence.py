@@ -110,8 +110,9 @@ def of_pass_at_k(
 ) -> list[Finding]:
     """Differences of pass@k from the comparisons (`by_pair`): their mean, then each benchmark.
 
-    Only training seeds (or bases) that every benchmark has count in the mean. With one benchmark it
-    is the only finding, and where a benchmark lacks the comparison there is none.
+    Only training seeds (or bases) that every benchmark has count in the mean; where they have none
+    in common, or a benchmark lacks the comparison, there is no finding. With one benchmark it is
+    the only one.
     """
     rows, signs = [], []
     for benchmark in benchmarks:
@@ -123,6 +124,8 @@ def of_pass_at_k(
             return []
         rows.append(one)
         signs.append(1 if forward else -1)
+    if not set.intersection(*(set(row["train_seeds"]) for row in rows)):
+        return []
     places = []
     for one, sign in zip(rows, signs, strict=True):
         size, runs = int(one["n_problems"]), int(one["n_seeds"])
@@ -185,6 +188,8 @@ def of_tails(
     values = sides[0].loc[seeds].to_numpy() - sides[1].loc[seeds].to_numpy()
     values = values[:, ~np.isnan(values).any(axis=0)]  # problems of both
     runs, problems = values.shape
+    if not problems:
+        return []
     estimate = mean_of([parts_of(values[..., None], draws)])
     benchmark = str(perplexities["benchmark"].iloc[0])
     return [of_estimate(benchmark, estimate, problems, "problems", runs, null)]
@@ -200,10 +205,10 @@ def of_histories(
 ) -> list[Finding]:
     """A recorded quantity of two rows' runs by training seed, paired by seed, means over steps.
 
-    The interval is Student's t over runs. The steps of one run depend on each other and on its
-    seed, so a single run has an effect and neither interval nor p. `relative` gives the ratio
-    minus one, over runs the geometric mean; nothing is found where a mean is 0, for then there is
-    none. `stage` takes a third of training, one of STAGES.
+    Only steps in which both have a value count. The interval is Student's t over runs. The steps of
+    one run depend on each other and on its seed, so a single run has an effect and neither interval
+    nor p. `relative` gives the ratio minus one, over runs the geometric mean; nothing is found
+    where a mean is 0, for then there is none. `stage` takes a third of training, one of STAGES.
     """
     contrasts = []
     for seed in sorted(set(ours) & set(theirs)):
@@ -212,7 +217,8 @@ def of_histories(
         part = np.arange(steps)
         if stage is not None and steps >= len(STAGES):
             part = np.array_split(part, len(STAGES))[STAGES.index(stage)]
-        if steps:
+        part = part[~np.isnan(one[part] + two[part])]  # steps in which nothing was scored
+        if part.size:
             means = one[part].mean(), two[part].mean()
             if relative and min(means) <= 0:
                 return []

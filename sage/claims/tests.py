@@ -28,6 +28,7 @@ from sage.claims.evidence import (
 )
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
+from sage.fields import Distinct as EachOnce
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.results import Run
@@ -133,7 +134,7 @@ class PassAtK(Comparison):
 
     test: Literal["pass_at_k"]
     k: Positive | Literal["primary"]
-    benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
+    benchmarks: Annotated[list[Name], Field(min_length=1), EachOnce] | None = None
     count: Literal["working"] | None = None
 
     def models(self, study: ResolvedStudy) -> list[str]:

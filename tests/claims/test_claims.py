@@ -153,6 +153,8 @@ class TestLoader:
              ".k: .*allowed: primary"),
             ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
              ".direction: 'more' is not"),
+            ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: up, "
+             "benchmarks: [x, x]}", r".benchmarks\[1\]: 'x' occurs twice"),
             ("{test: tail, exhibit: t, method: a, other: b, direction: not up}",
              ": .*needs a margin"),
             ("{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
