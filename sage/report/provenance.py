@@ -5,6 +5,7 @@ Everything comes from the resolved study, the problem files and the manifests of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -53,17 +54,17 @@ def made_from(content: PageContent) -> tuple[str, str]:
     manifests = content.manifests
     ends = [str(manifest.get("ended") or manifest.get("started") or "") for manifest in manifests]
     commits = {commit for one in manifests if (commit := one.get("git_commit"))}
-    named = short_commit(commits.pop()) if len(commits) == 1 else f"{len(commits)} commits"
-    return max(ends, default="")[:10], named if manifests else ""
+    named = f"{len(commits)} commits" if len(commits) > 1 else "".join(map(short_commit, commits))
+    return max(ends, default="")[:10], named
 
 
 def bibtex(paper: Paper) -> str:
     """A paper as an entry for BibTeX."""
-    people = " and ".join(paper.authors.replace(" and ", ", ").split(", "))
+    people = " and ".join(re.split(r",? and |, ", paper.authors))
     fields = {"title": f"{{{paper.title}}}", "author": people, "year": str(paper.year)}
     if paper.arxiv:
         fields |= {"eprint": paper.arxiv, "archivePrefix": "arXiv"}
-    word = people.partition(" and ")[0].split()[-1].lower()
+    word = "".join(people.partition(" and ")[0].split()[-1:]).lower()
     body = "".join(f"  {name} = {{{text}}},\n" for name, text in fields.items())
     return f"@misc{{{word}{paper.year},\n{body}}}"
 

@@ -101,8 +101,7 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
 
     `chance` is a table of `sage.evaluation.chance`, at the primary k.
     """
-    whole = chance[(chance["stratum"].fillna("") == "") & chance["worked"].notna()]
-    pooled = whole[(whole["train_seed"] == POOLED) | (whole["algorithm"] == BASE)]
+    pooled = chance[(chance["stratum"].fillna("") == "") & (chance["train_seed"] == POOLED)]
     runs = []
     for row in pooled.to_dict("records"):
         k = study.evaluation(row["model"]).primary_k
