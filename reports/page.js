@@ -69,8 +69,12 @@
   };
   const words = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "SMALL")
     .map((node) => node.textContent).join("").trim();
+  const SECONDS = { h: 3600, min: 60, s: 1 };
   const value = (cell) => {
-    const text = words(cell).replace(/\u2212/g, "-").replace(/[\u202f,]/g, "");
+    const text = words(cell).replace(/\u2212/g, "-").replace(/[\u202f,]/g, "").replace(/^< ?/, "");
+    if (/^\d+ (h|min|s)( \d+ (min|s))?$/.test(text)) {
+      return [...text.matchAll(/(\d+) (h|min|s)/g)].reduce((sum, [, size, unit]) => sum + size * SECONDS[unit], 0);
+    }
     return /^[-+]?[\d.]/.test(text) ? parseFloat(text) : text;
   };
   const compare = (one, two) => {
