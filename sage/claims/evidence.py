@@ -148,7 +148,7 @@ def of_patterns(
 ) -> list[Finding]:
     """How much more often solutions show a pattern, on problems that both rows solve."""
     rows = table[table["pattern"] == pattern].to_dict("records")
-    shares = {str(shares_of_row["algorithm"]): shares_of_row for shares_of_row in rows}
+    shares = {str(one["algorithm"]): one for one in rows}
     if not {row, other} <= set(shares):
         return []
     compared = shares_compared(shares[row], shares[other], draws)
@@ -181,16 +181,12 @@ def of_tails(
         return []
     shares = tail_shares(perplexities, level)
     by_run = shares.pivot(index=["algorithm", "train_seed"], columns="problem_id", values="share")
-    sides = [by_run.loc[name] for name in (row, other)]
-    seeds = sides[0].index.intersection(sides[1].index)
-    if seeds.empty:
-        return []
-    values = sides[0].loc[seeds].to_numpy() - sides[1].loc[seeds].to_numpy()
-    values = values[:, ~np.isnan(values).any(axis=0)]  # problems of both
+    ours, theirs = (by_run.loc[[name]].droplevel("algorithm") for name in (row, other))
+    values = (ours - theirs).dropna(how="all").dropna(axis="columns")  # runs and problems of both
     runs, problems = values.shape
-    if not problems:
+    if values.empty:
         return []
-    estimate = mean_of([parts_of(values[..., None], draws)])
+    estimate = mean_of([parts_of(values.to_numpy()[..., None], draws)])
     benchmark = str(perplexities["benchmark"].iloc[0])
     return [of_estimate(benchmark, estimate, problems, "problems", runs, null)]
 
@@ -237,9 +233,8 @@ def of_step_times(times: pd.DataFrame, row: str, other: str, null: float = 0.0) 
     cost = time_ratio(times, row, other, null=null)
     inner = time_ratio(times, row, other, level=0.90)
     least = detectable(cost.low, cost.high, cost.excess, math.inf)
-    over = "rounds on one machine"
-    finding = Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)
-    return [replace(finding, low_90=inner.low, high_90=inner.high, detectable=least)]
+    measured = "", cost.excess, cost.low, cost.high, cost.p, cost.rounds, "rounds on one machine"
+    return [Finding(*measured, low_90=inner.low, high_90=inner.high, detectable=least)]
 
 
 def of_estimate(
@@ -273,12 +268,13 @@ def _as_ratio(finding: Finding) -> Finding:
 def _over_runs(values: np.ndarray, null: float) -> Finding:
     """Student's t over the runs' values; a single one has neither interval nor p."""
     runs, mean, by_run = len(values), float(values.mean()), tuple(values.tolist())
-    over = "training runs" if runs > 1 else "training run"
     if runs < 2:
-        return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs, by_run=by_run)
+        unknown = (math.nan,) * 3
+        return Finding("", mean, *unknown, runs, "training run", runs, by_run=by_run)
     error = float(values.std(ddof=1)) / math.sqrt(runs)
     p = p_of_distance(mean - null, error, runs - 1)
     half, half_90 = (student(runs - 1, place) * error for place in (0.975, 0.95))
     least = detectable(mean - half, mean + half, mean, runs - 1)
-    ends = mean - half_90, mean + half_90, least
-    return Finding("", mean, mean - half, mean + half, p, runs, over, runs, *ends, by_run=by_run)
+    ends = runs, mean - half_90, mean + half_90, least
+    measured = "", mean, mean - half, mean + half, p, runs, "training runs"
+    return Finding(*measured, *ends, by_run=by_run)

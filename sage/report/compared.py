@@ -129,11 +129,10 @@ def compared_methods(
     there = there[(there["metric"] == "pass@k") & there["benchmark"].isin(benchmarks)]
     runs = there[there["train_seed"] != POOLED]
     counts = runs.drop_duplicates(["algorithm", "model", "train_seed"])["algorithm"].value_counts()
+    pooled = there[there["train_seed"] == POOLED]
 
     def level(method: str, k: int) -> float:
-        chosen = there[(there["algorithm"] == method) & (there["k"] == k)]
-        pooled = chosen[chosen["train_seed"] == POOLED]
-        return float((chosen if pooled.empty else pooled)["value"].mean())
+        return float(pooled[(pooled["algorithm"] == method) & (pooled["k"] == k)]["value"].mean())
 
     return Compared(
         first=method_title(study, first),

@@ -8,6 +8,7 @@ import pytest
 from report_frames import ROOT
 
 from sage.claims.evidence import Finding
+from sage.claims.ledger import says
 from sage.claims.tests import Claim, PassAtK, first_compared, load_claims, read_claims
 from sage.claims.verdicts import APART, Seen, adjusted, far_share, of_claim, of_finding
 from sage.exhibits import load_study
@@ -195,6 +196,26 @@ class TestLoader:
         path.write_text("".join(f"c{n}:\n{claim}" for n in range(4)))
         with pytest.raises(ValueError, match="c0, c1, c2, c3 have headline: true; at most 3"):
             load_claims(path)
+
+
+class TestWords:
+    def test_every_test_of_the_paper_can_be_said(self) -> None:
+        mini = load_study("mini", ROOT / "config")
+        claims = load_claims(ROOT / "config/claims.yaml").values()
+        texts = [says(test, mini) for c in claims for test in (c.primary, *c.secondary)]
+        assert all(": " in text for text in texts)
+        time = "time to learn from the same completions"
+        assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
+        assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 0.2 points" in texts
+        assert "pass@16: GRPO + Branch > GRPO" in texts
+        assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
+
+    def test_primary_is_the_k_of_the_model_that_the_exhibit_is_about(self) -> None:
+        paper = load_study("paper", ROOT / "config")
+        test = a_test().model_copy(update={"k": "primary"})
+        assert test.k_in(paper) == 256
+        on_r1 = test.model_copy(update={"exhibit": "table4"})
+        assert on_r1.k_in(paper) == 64
 
 
 class TestClaimsOfAStudy:

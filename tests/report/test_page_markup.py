@@ -26,10 +26,7 @@ from pages import (
     with_findings,
     words_of,
 )
-from report_frames import (
-    ROOT,
-    a_study,
-)
+from report_frames import ROOT, a_study
 
 from sage.claims.tests import load_claims
 from sage.rendering.lines import PALETTE, LineStyle

@@ -6,9 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pages import GRPO, MANIFEST, RATES, a_content, with_a_case
-from report_frames import (
-    a_study,
-)
+from report_frames import a_study
 
 from sage.exhibits.every_report import grading_table
 from sage.problems.own import FileSet
