@@ -168,6 +168,13 @@ class TestPage:
         assert {words_of(row[-1]) for row in rows} == {"inconclusive"}
         assert [words_of(cell) for cell in rows[0][2:4]] == ["+1.0", "−1.0 to +3.0"]
 
+    def test_claims_are_the_papers_or_the_studys_own(self, tmp_path: Path) -> None:
+        study = with_a_case(a_study())
+        for place, (asked, whose) in enumerate(((study.study.claims, "paper"), ({}, "study"))):
+            page = a_page_with_claims(changed(study, claims=asked), tmp_path / str(place))
+            assert f"<h2>Claims of the {whose}</h2>" in page
+            assert ("(<code>config/claims.yaml</code>)" in page) == (whose == "paper")
+
     def test_a_study_without_training_lists_no_claim_that_needs_it(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
         content = replace(a_content(study, tmp_path), policies={})
