@@ -88,8 +88,8 @@ class Measured:
 
     def histories_of(self, model: str, algorithm: str) -> dict[int, History]:
         """The histories of a method by training seed."""
-        wanted = (model, algorithm)
-        return {run[2]: history for run, history in self.histories.items() if run[:2] == wanted}
+        runs = self.histories.items()
+        return {seed: history for (*run, seed), history in runs if run == [model, algorithm]}
 
 
 def by_pair(comparisons: pd.DataFrame, metric: str = ANSWERS) -> dict[Pair, dict[Any, Any]]:

@@ -375,15 +375,15 @@ def dose_of(
     in_reward = estimator is not None and estimator.kind == IN_REWARD
     for place in ("the reward",) if in_reward else ("the loss", "the reward"):
         key = _DOSES[place][0]
-        by_model = {
-            model: [
-                float(np.mean([step[key] for step in history if key in step]))
+        by_model = [
+            [
+                float(np.mean(values))
                 for (*run, _), history in histories.items()
-                if run == [model, row] and any(key in step for step in history)
+                if run == [model, row] and (values := [at[key] for at in history if key in at])
             ]
             for model in models
-        }
-        if doses := [float(np.mean(runs)) for runs in by_model.values() if runs]:
+        ]
+        if doses := [float(np.mean(runs)) for runs in by_model if runs]:
             return float(np.mean(doses)), place
     return None
 

@@ -105,12 +105,11 @@ def expected_note(study: ResolvedStudy) -> str:
     tokens = [
         study.evaluation(m).sampling.max_tokens for m in models for _ in study.evaluated_runs(m)
     ]
-    least = [sum(QUOTAS[-1]) * estimated_bytes(pd.Series([each]), LONGEST) for each in tokens]
+    if sum(QUOTAS[-1]) * estimated_bytes(pd.Series(tokens, dtype=int), LONGEST) <= BUDGET:
+        return ""
     return (
-        f"Page: completions of {len(least)} runs on a benchmark may be cut short or left out, to "
+        f"Page: completions of {len(tokens)} runs on a benchmark may be cut short or left out, to "
         f"keep it below {BUDGET / 1e6:g} MB of them; all are in `samples`."
-        if sum(least) > BUDGET
-        else ""
     )
 
 

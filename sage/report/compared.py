@@ -166,10 +166,9 @@ def direction(one: Finding) -> int:
 
 def _where(study: ResolvedStudy, models: Sequence[str], benchmarks: Sequence[str]) -> str:
     """``on Routes``; with the models where others of the study have the same benchmarks."""
-    count = len(benchmarks)
     place = f"on {benchmark_titles(study)[benchmarks[0]]}"
-    if count > 1:
-        place = f"mean of {count} benchmarks"
+    if len(benchmarks) > 1:
+        place = f"mean of {len(benchmarks)} benchmarks"
     others = (each for name, each in study.study.models.items() if name not in models)
     if not any(set(each.benchmarks) & set(benchmarks) for each in others):
         return place
