@@ -82,22 +82,18 @@ def opening(
         sentences += (f"The sections below have {left} more findings of this kind.",)
     if compared is None and not sentences and pass_at_k is not None:
         sentences = _of_base(study, pass_at_k)
-    drawn = forest([line for one in findings for line in one.lines])
+    lines = claims or [line for one in findings for line in one.lines]
     caption = next((one.caption for one in findings if one.lines), "")
     note = ""
     if claims:
-        drawn, caption = (
-            forest(claims),
-            (
-                "The main test of each claim. Coloured side: what the claim predicts. Grey band: "
-                "differences too small to matter. Open marks: one training run."
-            ),
+        caption = (
+            "The main test of each claim. Coloured side: what the claim predicts. Grey band: "
+            "differences too small to matter. Open marks: one training run."
         )
         others = "1 more claim has" if untold == 1 else f"{untold} more claims have"
         note = f"{others} other units; see section Claims." if untold else ""
-    if compared is None:
-        return Opening(sentences, drawn, caption, note)
-    return Opening(sentences, drawn, caption, note, *summary(study, compared, chance, untested))
+    table = summary(study, compared, chance, untested) if compared else ()
+    return Opening(sentences, forest(lines), caption, note, *table)
 
 
 def findings_of(study: ResolvedStudy, told: Mapping[str, pd.DataFrame]) -> list[Findings]:

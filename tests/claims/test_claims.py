@@ -149,19 +149,22 @@ class TestLoader:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("{test: pass_at_k, method: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
+            ("{test: pass_at_k, method: a, other: b, k: 1, direction: up}",
+             ".primary.exhibit: missing"),
             ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 0, direction: up}",
-             ".k: .*allowed: primary"),
+             ".primary.k: .*allowed: primary"),
             ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
-             ".direction: 'more' is not"),
+             ".primary.direction: 'more' is not"),
             ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: up, "
-             "benchmarks: [x, x]}", r".benchmarks\[1\]: 'x' occurs twice"),
+             "benchmarks: [x, x]}", r".primary.benchmarks\[1\]: 'x' occurs twice"),
             ("{test: tail, exhibit: t, method: a, other: b, direction: not up}",
-             ": .*needs a margin"),
+             ".primary: .*needs a margin"),
+            ("{test: tail, exhibit: t, method: a, other: b, direction: up}",
+             ": .*primary test needs a margin"),
             ("{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
-             ".verdict: unknown key"),
+             ".primary.verdict: unknown key"),
             ("{test: taste, exhibit: t, method: a, other: b, direction: up}",
-             ".test: 'taste' is not .*tail"),
+             ".primary.test: 'taste' is not .*tail"),
         ],
     )  # fmt: skip
     def test_a_faulty_test_is_an_error_that_names_file_and_fault(
@@ -169,22 +172,13 @@ class TestLoader:
     ) -> None:
         path = tmp_path / "claims.yaml"
         path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
-        with pytest.raises(
-            ValueError, match=rf"(?s)claims.yaml: \d faults?\n  one.primary{message}"
-        ):
+        with pytest.raises(ValueError, match=rf"(?s)claims.yaml: \d faults?\n  one{message}"):
             load_claims(path)
 
     def test_a_name_that_occurs_twice_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "claims.yaml"
         path.write_text("one: {claim: c}\none: {claim: d}\n")
         with pytest.raises(ValueError, match=r"claims.yaml, line 2, .*'one' occurs twice"):
-            load_claims(path)
-
-    def test_a_primary_test_states_its_margin(self, tmp_path: Path) -> None:
-        path = tmp_path / "claims.yaml"
-        line = "{test: tail, exhibit: t, method: a, other: b, direction: up}"
-        path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
-        with pytest.raises(ValueError, match=r"one: .*primary test needs a margin"):
             load_claims(path)
 
     def test_at_most_three_claims_open_the_report(self, tmp_path: Path) -> None:
