@@ -12,7 +12,9 @@
   };
   const WITHOUT = "&without=";
   const place = () => location.hash.slice(1).split(WITHOUT)[0];
-  const follow = () => openTo(decodeURIComponent(place()));
+  // A link that was cut off may hold half a character.
+  const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+  const follow = () => openTo(decoded(place()));
   addEventListener("hashchange", follow);
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");
@@ -134,7 +136,7 @@
     };
     const read = () => {
       const [, state] = location.hash.split(WITHOUT);
-      const gone = (state || "").split(",").map(decodeURIComponent);
+      const gone = (state || "").split(",").map(decoded);
       if (state !== undefined) boxes.forEach((box) => { box.checked = !gone.includes(box.value); });
       apply();
     };

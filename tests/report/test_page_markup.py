@@ -93,6 +93,7 @@ const later = (act) => new Promise((done) => { act(); setTimeout(done, 100); });
   one(".methods summary").click();
   one(".methods [value=branch]").click();
   look();
+  await later(() => { location.hash = "#%E0&without=branch,%E0"; });
   await later(() => { location.hash = "#settings"; });
   look();
   await later(() => { location.hash = "#runs&without=grpo,base"; });
