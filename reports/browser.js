@@ -104,8 +104,8 @@
       const box = element("article", "", `completion ${known.has(status) ? status : "other"}`);
       const head = element("p", "", "browser-label");
       head.append(element("strong", words[status] || status));
-      const read = answer === null ? "no answer found" : `extracted answer: ${answer}`;
-      head.append(` · ${read} · ${tokens} tokens · sample ${index}, seed ${seed}`);
+      const read = answer === null ? ["no answer found"] : ["extracted answer: ", element("bdi", answer)];
+      head.append(" · ", ...read, ` · ${tokens} tokens · sample ${index}, seed ${seed}`);
       if (truncated) head.append(" · truncated at the token limit");
       box.append(head, written(text));
       if (cut) box.append(element("p", `The page keeps only the first ${text.length} characters.`, "note"));

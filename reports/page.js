@@ -12,7 +12,9 @@
   };
   const WITHOUT = "&without=";
   const place = () => location.hash.slice(1).split(WITHOUT)[0];
-  const follow = () => openTo(decodeURIComponent(place()));
+  // A link that was cut off may hold half a character.
+  const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+  const follow = () => openTo(decoded(place()));
   addEventListener("hashchange", follow);
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");
@@ -69,8 +71,12 @@
   };
   const words = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "SMALL")
     .map((node) => node.textContent).join("").trim();
+  const SECONDS = { h: 3600, min: 60, s: 1 };
   const value = (cell) => {
-    const text = words(cell).replace(/\u2212/g, "-").replace(/[\u202f,]/g, "");
+    const text = words(cell).replace(/\u2212/g, "-").replace(/[\u202f,]/g, "").replace(/^< ?/, "");
+    if (/^\d+ (h|min|s)( \d+ (min|s))?$/.test(text)) {
+      return [...text.matchAll(/(\d+) (h|min|s)/g)].reduce((sum, [, size, unit]) => sum + size * SECONDS[unit], 0);
+    }
     return /^[-+]?[\d.]/.test(text) ? parseFloat(text) : text;
   };
   const compare = (one, two) => {
@@ -130,7 +136,7 @@
     };
     const read = () => {
       const [, state] = location.hash.split(WITHOUT);
-      const gone = (state || "").split(",").map(decodeURIComponent);
+      const gone = (state || "").split(",").map(decoded);
       if (state !== undefined) boxes.forEach((box) => { box.checked = !gone.includes(box.value); });
       apply();
     };

@@ -88,8 +88,8 @@ class Measured:
 
     def histories_of(self, model: str, algorithm: str) -> dict[int, History]:
         """The histories of a method by training seed."""
-        wanted = (model, algorithm)
-        return {run[2]: history for run, history in self.histories.items() if run[:2] == wanted}
+        runs = self.histories.items()
+        return {seed: history for (*run, seed), history in runs if run == [model, algorithm]}
 
 
 def by_pair(comparisons: pd.DataFrame, metric: str = ANSWERS) -> dict[Pair, dict[Any, Any]]:
@@ -110,8 +110,9 @@ def of_pass_at_k(
 ) -> list[Finding]:
     """Differences of pass@k from the comparisons (`by_pair`): their mean, then each benchmark.
 
-    Only training seeds (or bases) that every benchmark has count in the mean. With one benchmark it
-    is the only finding, and where a benchmark lacks the comparison there is none.
+    Only training seeds (or bases) that every benchmark has count in the mean; where they have none
+    in common, or a benchmark lacks the comparison, there is no finding. With one benchmark it is
+    the only one.
     """
     rows, signs = [], []
     for benchmark in benchmarks:
@@ -123,6 +124,8 @@ def of_pass_at_k(
             return []
         rows.append(one)
         signs.append(1 if forward else -1)
+    if not set.intersection(*(set(row["train_seeds"]) for row in rows)):
+        return []
     places = []
     for one, sign in zip(rows, signs, strict=True):
         size, runs = int(one["n_problems"]), int(one["n_seeds"])
@@ -145,7 +148,7 @@ def of_patterns(
 ) -> list[Finding]:
     """How much more often solutions show a pattern, on problems that both rows solve."""
     rows = table[table["pattern"] == pattern].to_dict("records")
-    shares = {str(shares_of_row["algorithm"]): shares_of_row for shares_of_row in rows}
+    shares = {str(one["algorithm"]): one for one in rows}
     if not {row, other} <= set(shares):
         return []
     compared = shares_compared(shares[row], shares[other], draws)
@@ -178,14 +181,12 @@ def of_tails(
         return []
     shares = tail_shares(perplexities, level)
     by_run = shares.pivot(index=["algorithm", "train_seed"], columns="problem_id", values="share")
-    sides = [by_run.loc[name] for name in (row, other)]
-    seeds = sides[0].index.intersection(sides[1].index)
-    if seeds.empty:
-        return []
-    values = sides[0].loc[seeds].to_numpy() - sides[1].loc[seeds].to_numpy()
-    values = values[:, ~np.isnan(values).any(axis=0)]  # problems of both
+    ours, theirs = (by_run.loc[[name]].droplevel("algorithm") for name in (row, other))
+    values = (ours - theirs).dropna(how="all").dropna(axis="columns")  # runs and problems of both
     runs, problems = values.shape
-    estimate = mean_of([parts_of(values[..., None], draws)])
+    if values.empty:
+        return []
+    estimate = mean_of([parts_of(values.to_numpy()[..., None], draws)])
     benchmark = str(perplexities["benchmark"].iloc[0])
     return [of_estimate(benchmark, estimate, problems, "problems", runs, null)]
 
@@ -200,10 +201,10 @@ def of_histories(
 ) -> list[Finding]:
     """A recorded quantity of two rows' runs by training seed, paired by seed, means over steps.
 
-    The interval is Student's t over runs. The steps of one run depend on each other and on its
-    seed, so a single run has an effect and neither interval nor p. `relative` gives the ratio
-    minus one, over runs the geometric mean; nothing is found where a mean is 0, for then there is
-    none. `stage` takes a third of training, one of STAGES.
+    Only steps in which both have a value count. The interval is Student's t over runs. The steps of
+    one run depend on each other and on its seed, so a single run has an effect and neither interval
+    nor p. `relative` gives the ratio minus one, over runs the geometric mean; nothing is found
+    where a mean is 0, for then there is none. `stage` takes a third of training, one of STAGES.
     """
     contrasts = []
     for seed in sorted(set(ours) & set(theirs)):
@@ -212,7 +213,8 @@ def of_histories(
         part = np.arange(steps)
         if stage is not None and steps >= len(STAGES):
             part = np.array_split(part, len(STAGES))[STAGES.index(stage)]
-        if steps:
+        part = part[~np.isnan(one[part] + two[part])]  # steps in which nothing was scored
+        if part.size:
             means = one[part].mean(), two[part].mean()
             if relative and min(means) <= 0:
                 return []
@@ -231,9 +233,8 @@ def of_step_times(times: pd.DataFrame, row: str, other: str, null: float = 0.0) 
     cost = time_ratio(times, row, other, null=null)
     inner = time_ratio(times, row, other, level=0.90)
     least = detectable(cost.low, cost.high, cost.excess, math.inf)
-    over = "rounds on one machine"
-    finding = Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)
-    return [replace(finding, low_90=inner.low, high_90=inner.high, detectable=least)]
+    measured = "", cost.excess, cost.low, cost.high, cost.p, cost.rounds, "rounds on one machine"
+    return [Finding(*measured, low_90=inner.low, high_90=inner.high, detectable=least)]
 
 
 def of_estimate(
@@ -267,12 +268,13 @@ def _as_ratio(finding: Finding) -> Finding:
 def _over_runs(values: np.ndarray, null: float) -> Finding:
     """Student's t over the runs' values; a single one has neither interval nor p."""
     runs, mean, by_run = len(values), float(values.mean()), tuple(values.tolist())
-    over = "training runs" if runs > 1 else "training run"
     if runs < 2:
-        return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs, by_run=by_run)
+        unknown = (math.nan,) * 3
+        return Finding("", mean, *unknown, runs, "training run", runs, by_run=by_run)
     error = float(values.std(ddof=1)) / math.sqrt(runs)
     p = p_of_distance(mean - null, error, runs - 1)
     half, half_90 = (student(runs - 1, place) * error for place in (0.975, 0.95))
     least = detectable(mean - half, mean + half, mean, runs - 1)
-    ends = mean - half_90, mean + half_90, least
-    return Finding("", mean, mean - half, mean + half, p, runs, over, runs, *ends, by_run=by_run)
+    ends = runs, mean - half_90, mean + half_90, least
+    measured = "", mean, mean - half, mean + half, p, runs, "training runs"
+    return Finding(*measured, *ends, by_run=by_run)

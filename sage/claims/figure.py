@@ -21,11 +21,8 @@ COLOURS = {
     "contradicted": "rust",
     "smaller than matters": "blue",
     "no difference": "blue",
-    "inconclusive": "grey",
-    "so in one run": "grey",
-    "not so in one run": "grey",
 }
-"""Of a finding's line, by its verdict."""
+"""Of a finding's line, by its verdict; grey for all others."""
 
 UNITS = {"points": "Difference (points)", "percent": "Difference (%)"}
 

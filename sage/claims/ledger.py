@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from sage.claims.verdicts import (
     FAR,
     FAR_SHARE,
     Seen,
-    Verdict,
     adjusted,
     far_share,
     means_within,
@@ -63,8 +63,9 @@ whether the claim may open the report, and `claim_sha256` its sum
 
 _NUMBERS = ["effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable"]
 _NUMBERS += ["p_holm", "far", "worked", "worked_low", "worked_high", "dose_share"]
-_WHOLE = ["n", "runs", "bases", "family"]
-_OTHERS = ["test", "headline", "weak_guide"]
+_KINDS: dict[str, Any] = dict.fromkeys(_NUMBERS, float)
+_KINDS |= dict.fromkeys(["n", "runs", "bases", "family"], "Int64")
+_KINDS |= {"headline": bool, "weak_guide": object}
 
 
 def write_ledger(
@@ -80,13 +81,10 @@ def write_ledger(
 
     `policies` are folders …/{model}/{algorithm}/seed{seed} of trained policies.
     """
-    models: dict[str, list[Path]] = {}
-    for folder in policies:
-        models.setdefault(folder.parts[-3], []).append(folder)
     histories = {
-        (model, *run): history
-        for model, folders in models.items()
-        for run, history in read_histories(folders).items()
+        (folder.parts[-3], *run): history
+        for folder in policies
+        for run, history in read_histories([folder]).items()
     }
     measured = Measured(
         comparisons=None if comparisons is None else read_frame(comparisons),
@@ -109,15 +107,9 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
         for row in judged(name, claim, study, measured)
     ]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    words = [name for name in COLUMNS if name not in (*_NUMBERS, *_WHOLE, *_OTHERS)]
+    words = [name for name in COLUMNS if name not in (*_KINDS, "test")]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
-    kinds: dict[str, Any] = {
-        **dict.fromkeys(_NUMBERS, float),
-        **dict.fromkeys(_WHOLE, "Int64"),
-        "headline": bool,
-        "weak_guide": object,
-    }
-    return frame.astype(kinds)
+    return frame.astype(_KINDS)
 
 
 def judged(
@@ -126,7 +118,8 @@ def judged(
     """A claim's rows of the ledger: the primary contrast, its places, and the secondary tests."""
     tests = [claim.primary, *claim.secondary]
     answers = [findings(test, study, measured) for test in tests]
-    contrast, places = answers[0][0][:1], answers[0][0][1:]
+    found = [(test, one) for test, (ones, _) in zip(tests, answers, strict=True) for one in ones]
+    contrast, places = answers[0][0][:1], len(answers[0][0][1:])
     strength = ""
     if claim.primary.exhibit in study.study.exhibits:
         compared = [row for test in tests for row in (test.method, test.other)]
@@ -135,21 +128,13 @@ def judged(
     too_weakly = [_weak_guide(test, study, measured.histories) for test in tests]
     weak = too_weakly[0]
     primary = [of_finding(claim.primary, one, one.p, equivalence=not weak) for one in contrast]
-    others = [(claim.primary, place) for place in places] + [
-        (test, one)
-        for test, (ones, _) in zip(claim.secondary, answers[1:], strict=True)
-        for one in ones
-    ]
+    others = found[len(contrast) :]
     p, family = adjusted([one for _, one in others])
     seen = [of_finding(test, one, at) for (test, one), at in zip(others, p, strict=True)]
     verdict, because = of_claim(
         primary[0] if primary else None,
-        seen[: len(places)],
-        [
-            one
-            for one, (test, _) in zip(seen[len(places) :], others[len(places) :], strict=True)
-            if not test.part
-        ],
+        seen[:places],
+        [one for one, (test, _) in [*zip(seen, others, strict=True)][places:] if not test.part],
         contrast[0].runs if contrast else None,
     )
     if primary and (luck := claim.primary.luck(study, measured)):
@@ -158,11 +143,13 @@ def judged(
         verdict, because = "untested at this dose", weak.because
     elif verdict == "inconclusive" and not because:
         because = _two_states(claim.primary, contrast[0]) or _few_runs(claim.primary, contrast[0])
-    left = [(one, at.p, 1) for one, at in zip(primary, contrast, strict=True)]
-    left += [(one, at, family) for one, at in zip(seen, p, strict=True)]
+    judgements = iter(
+        [(one, at.p, 1) for one, at in zip(primary, contrast, strict=True)]
+        + [(one, at, family) for one, at in zip(seen, p, strict=True)]
+    )
     rows = []
     for number, (test, (ones, reason)) in enumerate(zip(tests, answers, strict=True), start=1):
-        here, left = left[: len(ones)], left[len(ones) :]
+        here = [*islice(judgements, len(ones))]
         head = {
             "claim": name,
             "text": claim.claim,
@@ -182,12 +169,14 @@ def judged(
         if ones and (guide := too_weakly[number - 1]):
             head |= {"weak_guide": guide.method, "dose_share": guide.share}
         for place, (one, (of_place, p_holm, size)) in enumerate(zip(ones, here, strict=True)):
-            role = {"role": "place"} if number == 1 and place else {}
-            judgement = {"place_verdict": of_place, "p_holm": p_holm, "family": size}
-            far = {"far": far_share(test, one)} if test.margin and one.by_run else {}
-            first = number == 1 and not place
-            more = _by_working(test, study, measured, tested=not weak) if first else {}
-            rows.append(head | role | vars(one) | judgement | far | more)
+            row = head | vars(one) | {"place_verdict": of_place, "p_holm": p_holm, "family": size}
+            if test.margin and one.by_run:
+                row["far"] = far_share(test, one)
+            if number == 1 and place:
+                row["role"] = "place"
+            elif number == 1:
+                row |= _by_working(test, study, measured, tested=not weak)
+            rows.append(row)
         rows += [] if ones else [head]
     return rows
 
@@ -232,28 +221,25 @@ def _few_runs(test: Comparison, finding: Finding) -> str:
     share = far_share(test, finding)
     if not means_within(test, finding) or share < FAR_SHARE:
         return ""
-    bound, what = amount(FAR * (test.margin or 0.0), test.unit), "bases" * (finding.bases > 1)
+    margin, bound = (amount(size * (test.margin or 0.0), test.unit) for size in (1.0, FAR))
     return (
-        f"the mean lies within {amount(test.margin or 0.0, test.unit)}, but up to "
-        f"{100 * share:.0f} % of {what or 'runs'} may differ by more than {bound}; below "
+        f"the mean lies within {margin}, but up to {100 * share:.0f} % of "
+        f"{'bases' if finding.bases > 1 else 'runs'} may differ by more than {bound}; below "
         f"{100 * FAR_SHARE:.0f} % it would be no difference"
     )
 
 
-def _of_test(seen: Sequence[Seen]) -> Verdict:
+def _of_test(seen: Sequence[Seen]) -> str:
     """The verdict of a test: that of its first finding, which is about the whole of it."""
-    if not seen:
-        return "not run"
-    first = seen[0]
-    return "inconclusive" if first == "so in one run" or first == "not so in one run" else first
+    first = seen[0] if seen else "not run"
+    return "inconclusive" if first.endswith("so in one run") else first
 
 
 def findings(
     test: Comparison, study: ResolvedStudy, measured: Measured
 ) -> tuple[list[Finding], str]:
     """What a test finds, or nothing and the reason. The first is about all of the test."""
-    exhibit = study.study.exhibits.get(test.exhibit)
-    if exhibit is None:
+    if test.exhibit not in study.study.exhibits:
         return [], f"the study has no {test.exhibit}"
     ones, reason = test.find(study, measured)
     return ones, "" if ones else reason
@@ -389,15 +375,15 @@ def dose_of(
     in_reward = estimator is not None and estimator.kind == IN_REWARD
     for place in ("the reward",) if in_reward else ("the loss", "the reward"):
         key = _DOSES[place][0]
-        by_model = {
-            model: [
-                float(np.mean([step[key] for step in history if key in step]))
+        by_model = [
+            [
+                float(np.mean(values))
                 for (*run, _), history in histories.items()
-                if run == [model, row] and any(key in step for step in history)
+                if run == [model, row] and (values := [at[key] for at in history if key in at])
             ]
             for model in models
-        }
-        if doses := [float(np.mean(runs)) for runs in by_model.values() if runs]:
+        ]
+        if doses := [float(np.mean(runs)) for runs in by_model if runs]:
             return float(np.mean(doses)), place
     return None
 

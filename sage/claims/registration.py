@@ -1,14 +1,12 @@
 """What a study asks, written down before it is trained: `registered.json` of its results.
 
-Where it lives: before a run, for people who want it in git, in
-`reports/{question}/{study}/registered.json`; while the study runs, beside its results, beginning
-with the entries of that file; after it beside what was found, where `sage-rlvr keep` puts it.
+Before a run it may be in git, in `reports/{question}/{study}/registered.json`; while the study
+runs, it is beside its results and begins with the entries of that file; after it `sage-rlvr keep`
+puts it beside what was found.
 
-The file is a list. Each run of the workflow begins with it, before any job. An entry has the time,
-the commit, what there was already, the claims, and the methods, seeds, k and problems of each
-model, which are the study's comparisons where no claim is about them. A study or a claim that
-changes adds an entry; none is ever changed or removed. A claim that was written or changed after
-training began is exploratory.
+The file is a list, with which each run of the workflow begins, before any job. A study or a claim
+that changes adds an entry; none is ever changed or removed. A claim that was written or changed
+after training began is exploratory.
 """
 
 from __future__ import annotations

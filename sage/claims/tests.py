@@ -28,6 +28,7 @@ from sage.claims.evidence import (
 )
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
+from sage.fields import Distinct as EachOnce
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.results import Run
@@ -133,7 +134,7 @@ class PassAtK(Comparison):
 
     test: Literal["pass_at_k"]
     k: Positive | Literal["primary"]
-    benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
+    benchmarks: Annotated[list[Name], Field(min_length=1), EachOnce] | None = None
     count: Literal["working"] | None = None
 
     def models(self, study: ResolvedStudy) -> list[str]:
@@ -147,12 +148,10 @@ class PassAtK(Comparison):
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         if measured.comparisons is None:
             return [], "there are no comparisons yet"
-        lacking, benchmarks = self.lacking, self.benchmarks or study.benchmarks_of(self.exhibit)
-        if self.count:
-            lacking += ", or the working cannot be checked,"
-        places = " on every benchmark" if len(benchmarks) > 1 else ""
+        unchecked = ", or the working cannot be checked," if self.count else ""
+        places = " on every benchmark" if len(self._benchmarks(study)) > 1 else ""
         pairs = measured.worked_pairs if self.count else measured.pairs
-        return self._found(study, pairs), f"{lacking}{places}".rstrip(",")
+        return self._found(study, pairs), f"{self.lacking}{unchecked}{places}".rstrip(",")
 
     def by_working(self, study: ResolvedStudy, measured: Measured) -> Finding | None:
         """What a test of answers would find if the working had to be correct as well.
@@ -166,10 +165,11 @@ class PassAtK(Comparison):
         self, study: ResolvedStudy, pairs: Mapping[Pair, Mapping[Any, Any]]
     ) -> list[Finding]:
         model, _ = study.bases(study.study.exhibits[self.exhibit].model)
-        benchmarks = self.benchmarks or study.benchmarks_of(self.exhibit)
-        return of_pass_at_k(
-            pairs, model, benchmarks, self.method, self.other, self.k_in(study), self.null
-        )
+        contrast = self.method, self.other, self.k_in(study), self.null
+        return of_pass_at_k(pairs, model, self._benchmarks(study), *contrast)
+
+    def _benchmarks(self, study: ResolvedStudy) -> list[str]:
+        return self.benchmarks or study.benchmarks_of(self.exhibit)
 
     def k_in(self, study: ResolvedStudy) -> int:
         """The k of this test; for `primary` the study has its exhibit."""
@@ -184,15 +184,14 @@ class PassAtK(Comparison):
         """
         if measured.chance is None or self.count:
             return ""
-        k = self.k_in(study)
-        rows = measured.chance
+        k, rows = self.k_in(study), measured.chance
         rows = rows[
             rows["model"].isin(self.models(study))
             & (rows["k"] == k)
             & (rows["train_seed"] == POOLED)
             & (rows["stratum"] == "")
             & rows["algorithm"].isin([self.method, self.other])
-            & rows["benchmark"].isin(self.benchmarks or study.benchmarks_of(self.exhibit))
+            & rows["benchmark"].isin(self._benchmarks(study))
         ]
         rows = rows[rows["chance"] > LUCKY * rows["value"]]
         if rows.empty:
@@ -278,8 +277,8 @@ class Recorded(Comparison):
         return "percent" if self.relative else "points" if self.key == "reward" else ""
 
     def subject(self, study: ResolvedStudy) -> str:
-        third = {None: "", "early": ", first third", "mid": ", second third"}
-        return self.key.replace("_", " ") + third.get(self.stage, ", last third")
+        third = {"early": ", first third", "mid": ", second third", "late": ", last third"}
+        return self.key.replace("_", " ") + third.get(self.stage or "", "")
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         model = study.study.exhibits[self.exhibit].model

@@ -87,9 +87,8 @@ def ledger_view(
     """
     if frame is None:
         return []
-    titles, registration = benchmark_titles(study), registration or Registration()
-    methods = row_titles(study)
-    claims = []
+    titles, methods = benchmark_titles(study), row_titles(study)
+    registration, claims = registration or Registration(), []
     for name, rows in frame.groupby("claim", sort=False):
         first = rows.iloc[0]
         again = rows["test"].duplicated()
@@ -99,26 +98,24 @@ def ledger_view(
             for row, span in zip(rows.to_dict("records"), spans, strict=True)
         )
         margin = amount(float(first["margin"]), str(first["unit"]))
-        words = {key: str(first[key]) for key in ("text", "source", "verdict", "because")}
+        words = {
+            key: str(first[key]) for key in ("text", "source", "verdict", "because", "strength")
+        }
         early, registered = registration.of_claim(str(name), str(first["claim_sha256"]))
-        claim = LedgerClaim(
-            name=str(name),
-            **words,
-            rows=views,
-            verdict_text=_verdict_said(words["verdict"], rows, margin),
-            summary=_summary(
-                first.to_dict(),
-                views,
-                margin,
-                rows["family"].fillna(0).max(),
-                bounded=not _contrast(str(first["says"]), methods)[2],
-            ),
-            strength=str(first["strength"]),
-            registered=registered,
-            exploratory=not early,
-            headline=bool(first["headline"]) and early,
+        bounded = not _contrast(str(first["says"]), methods)[2]
+        family = rows["family"].fillna(0).max()
+        claims.append(
+            LedgerClaim(
+                name=str(name),
+                **words,
+                rows=views,
+                verdict_text=_verdict_said(words["verdict"], rows, margin),
+                summary=_summary(first.to_dict(), views, margin, family, bounded),
+                registered=registered,
+                exploratory=not early,
+                headline=bool(first["headline"]) and early,
+            )
         )
-        claims.append(claim)
     return claims
 
 
@@ -222,7 +219,7 @@ def _summary(
     if contrast.verdict == "not run":
         return (f"Primary contrast: {contrast.says}. Not run: {contrast.place}.",)
     where = f"mean over {places} benchmarks" if places else contrast.place
-    effect = f"{contrast.effect} {_unit_said(first)}".rstrip()
+    effect = contrast.effect + " points" * (first["unit"] == "points")
     interval = f" (95 % interval {contrast.interval})" if contrast.interval else ""
     primary = ", ".join(filter(None, [contrast.says, where]))
     sentences = [f"Primary contrast: {primary}. Found: {effect}{interval}, {contrast.over}."]
@@ -266,11 +263,8 @@ def _summary(
             f"none of these {sizes} was in."
         )
     within = max(-first["low_90"], first["high_90"]) < first["margin"]
-    if (
-        first["verdict"] in DECISIVE
-        and not (within or bounded)
-        and abs(first["effect"]) < first["margin"]
-    ):
+    small = abs(first["effect"]) < first["margin"] and not (within or bounded)
+    if first["verdict"] in DECISIVE and small:
         sentences.append(f"Whether it reaches {margin}, which would matter, is not shown.")
     parts = [row for row in rows if row.role == "part" and row.span]
     if parts:
@@ -295,10 +289,6 @@ def _by_working(row: Mapping[Any, Any]) -> str:
     limits = interval_of_points(row["worked_low"], row["worked_high"])
     known = f"with correct working {points(row['worked'])}{f' ({limits})' if limits else ''}"
     return ", ".join(filter(None, [known, str(row["worked_verdict"])]))
-
-
-def _unit_said(row: Mapping[Any, Any]) -> str:
-    return "points" if row["unit"] == "points" else ""
 
 
 def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> LedgerRow:

@@ -61,10 +61,10 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     """
     records = {name: read_problems(path) for name, path in problems.items()}
     light = {path: candidates(read_frame(path, columns=_LIGHT)) for path in samples}
-    sizes = {path.stem: len(records.get(path.stem, ())) for path in samples}
-    for fit in fits(sizes, len(samples)):
+    most = max((len(records.get(path.stem, ())) for path in samples), default=1)
+    for fit in fits(most, len(samples)):
         paths = spread(samples, fit.files)
-        names = [name for name in dict.fromkeys(path.stem for path in paths) if name in records]
+        names = dict.fromkeys(path.stem for path in paths if path.stem in records)
         picked = {name: spread(records[name], fit.problems) for name in names}
         ids = {name: [problem.problem_id for problem in of_set] for name, of_set in picked.items()}
         chosen = {path: choose(light[path], ids.get(path.stem, []), fit.quota) for path in paths}
@@ -79,9 +79,8 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     write_text_atomic(output, text)
 
 
-def fits(sizes: Mapping[str, int], files: int) -> Iterator[Fit]:
-    """From everything down to one problem each, then to the starts of texts, then to no file."""
-    most = max(sizes.values(), default=1)
+def fits(most: int, files: int) -> Iterator[Fit]:
+    """From `most` problems each down to one, then to the starts of texts, then to no file."""
     yield from (Fit(quota, most, LONGEST, files) for quota in QUOTAS)
     while most > 1:
         most = (most + 1) // 2
@@ -106,12 +105,11 @@ def expected_note(study: ResolvedStudy) -> str:
     tokens = [
         study.evaluation(m).sampling.max_tokens for m in models for _ in study.evaluated_runs(m)
     ]
-    least = [sum(QUOTAS[-1]) * estimated_bytes(pd.Series([each]), LONGEST) for each in tokens]
+    if sum(QUOTAS[-1]) * estimated_bytes(pd.Series(tokens, dtype=int), LONGEST) <= BUDGET:
+        return ""
     return (
-        f"Page: completions of {len(least)} runs on a benchmark may be cut short or left out, to "
+        f"Page: completions of {len(tokens)} runs on a benchmark may be cut short or left out, to "
         f"keep it below {BUDGET / 1e6:g} MB of them; all are in `samples`."
-        if sum(least) > BUDGET
-        else ""
     )
 
 

@@ -129,11 +129,10 @@ def compared_methods(
     there = there[(there["metric"] == "pass@k") & there["benchmark"].isin(benchmarks)]
     runs = there[there["train_seed"] != POOLED]
     counts = runs.drop_duplicates(["algorithm", "model", "train_seed"])["algorithm"].value_counts()
+    pooled = there[there["train_seed"] == POOLED]
 
     def level(method: str, k: int) -> float:
-        chosen = there[(there["algorithm"] == method) & (there["k"] == k)]
-        pooled = chosen[chosen["train_seed"] == POOLED]
-        return float((chosen if pooled.empty else pooled)["value"].mean())
+        return float(pooled[(pooled["algorithm"] == method) & (pooled["k"] == k)]["value"].mean())
 
     return Compared(
         first=method_title(study, first),
@@ -167,10 +166,9 @@ def direction(one: Finding) -> int:
 
 def _where(study: ResolvedStudy, models: Sequence[str], benchmarks: Sequence[str]) -> str:
     """``on Routes``; with the models where others of the study have the same benchmarks."""
-    count = len(benchmarks)
     place = f"on {benchmark_titles(study)[benchmarks[0]]}"
-    if count > 1:
-        place = f"mean of {count} benchmarks"
+    if len(benchmarks) > 1:
+        place = f"mean of {len(benchmarks)} benchmarks"
     others = (each for name, each in study.study.models.items() if name not in models)
     if not any(set(each.benchmarks) & set(benchmarks) for each in others):
         return place

@@ -33,6 +33,9 @@ TOLD = 3
 OF_CLAIMS = 2
 """The most claims that open a page with a sentence of their own."""
 
+_UNDECIDABLE = ("not-testable", "untested-at-this-dose")
+"""Of lines about claims of which the study's numbers say nothing."""
+
 NAMED = 3
 """The most methods that a sentence names; the summary has all."""
 
@@ -79,21 +82,18 @@ def opening(
         sentences += (f"The sections below have {left} more findings of this kind.",)
     if compared is None and not sentences and pass_at_k is not None:
         sentences = _of_base(study, pass_at_k)
-    drawn = forest([line for one in findings for line in one.lines])
+    lines = claims or [line for one in findings for line in one.lines]
     caption = next((one.caption for one in findings if one.lines), "")
     note = ""
     if claims:
-        drawn, caption = (
-            forest(claims),
-            (
-                "The main test of each claim. Coloured side: what the claim predicts. Grey band: "
-                "differences too small to matter. Open marks: one training run."
-            ),
+        caption = (
+            "The main test of each claim. Coloured side: what the claim predicts. Grey band: "
+            "differences too small to matter. Open marks: one training run."
         )
-        note = f"{untold} more claims have other units; see section Claims." if untold else ""
-    if compared is None:
-        return Opening(sentences, drawn, caption, note)
-    return Opening(sentences, drawn, caption, note, *summary(study, compared, chance, untested))
+        others = "1 more claim has" if untold == 1 else f"{untold} more claims have"
+        note = f"{others} other units; see section Claims." if untold else ""
+    table = summary(study, compared, chance, untested) if compared else ()
+    return Opening(sentences, forest(lines), caption, note, *table)
 
 
 def findings_of(study: ResolvedStudy, told: Mapping[str, pd.DataFrame]) -> list[Findings]:
@@ -134,18 +134,19 @@ def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
     said: list[str] = []
     for line in claims:
         method, _, other = line.title.partition(" − ")
-        if compared.first in (method, other) or not line.interval:
+        if compared.first in (method, other) or not line.interval or line.kind in _UNDECIDABLE:
             continue
         known, size = f"(95 % interval {line.interval})", f"{100 * abs(line.effect):.1f} points"
-        place, _, working = line.note.removeprefix(f"{line.measure}, ").partition("; ")
+        place, *more = line.note.removeprefix(f"{line.measure}, ").split("; ", 1)
         on = f" on {'the ' * place.startswith('mean of ')}{place}"
         if line.low <= 0.0 <= line.high:
             what = f"does not clearly differ from {other} in {line.measure}{on}: "
             what += f"{line.text} points {known}"
         else:
-            more = "more" if line.effect > 0 else "less"
-            what = f"has {size} {more} {line.measure} than {other}{on} {known}"
-        said.append(f"{method} {what}{working and f'; {working}'}.")
+            way = "more" if line.effect > 0 else "less"
+            what = f"has {size} {way} {line.measure} than {other}{on} {known}"
+            more += ["the claim is inconclusive"] if line.kind == "inconclusive" else []
+        said.append(f"{method} {'; '.join([what, *more])}.")
     return tuple(said[:OF_CLAIMS])
 
 
@@ -344,7 +345,6 @@ def _worked(compared: Compared, chance: pd.DataFrame | None) -> dict[str, float]
         return {}
     rows = chance[(chance["stratum"].fillna("") == "") & (chance["k"] == compared.ks[-1])]
     rows = rows[rows["model"].isin(compared.models) & rows["benchmark"].isin(compared.benchmarks)]
-    pooled = rows[(rows["train_seed"] == POOLED) | (rows["algorithm"] == BASE)]
-    each = pooled.drop_duplicates(["model", "benchmark", "algorithm"], keep="last")
-    means = each.groupby("algorithm")["worked"].mean().dropna()
+    pooled = rows[rows["train_seed"] == POOLED]
+    means = pooled.groupby("algorithm")["worked"].mean().dropna()
     return {str(method): float(value) for method, value in means.items()}

@@ -173,11 +173,11 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Mapping[str, Claim]) -> None:
-    exhibits = {name: kind_of(study, name).evidence for name in study.study.exhibits}
     frames = {
-        name: files.measured(study, name) / f"{frame}.parquet"
-        for name, frame in exhibits.items()
-        if frame
+        name: path
+        for name in study.study.exhibits
+        if (frame := kind_of(study, name).evidence)
+        and (path := files.measured(study, name) / f"{frame}.parquet").is_file()
     }
     runs = [run for model in study.study.models for run in study.trained_runs(model)]
     made = files.made
@@ -190,7 +190,7 @@ def _claims(study: ResolvedStudy, files: PageFiles, claims: Mapping[str, Claim])
         claims,
         comparisons,
         chance,
-        {name: path for name, path in frames.items() if path.is_file()},
+        frames,
         [files.results.policy(run) for run in runs if files.results.history(run).is_file()],
         made.metrics("claims"),
     )

@@ -5,15 +5,16 @@ Everything comes from the resolved study, the problem files and the manifests of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from sage.problems.record import Problem
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.markup import yaml_text
 from sage.rendering.numbers import NONE, duration, grouped, listing
-from sage.rendering.table import Cell, Column, Record, Table, table_of
+from sage.rendering.table import Cell, Record, Table, table_of
 from sage.report.loader import Manifest, PageContent, PageFiles
 from sage.results import Results, Run
 from sage.study import BASE, ResolvedStudy
@@ -53,17 +54,17 @@ def made_from(content: PageContent) -> tuple[str, str]:
     manifests = content.manifests
     ends = [str(manifest.get("ended") or manifest.get("started") or "") for manifest in manifests]
     commits = {commit for one in manifests if (commit := one.get("git_commit"))}
-    named = short_commit(commits.pop()) if len(commits) == 1 else f"{len(commits)} commits"
-    return max(ends, default="")[:10], named if manifests else ""
+    named = f"{len(commits)} commits" if len(commits) > 1 else "".join(map(short_commit, commits))
+    return max(ends, default="")[:10], named
 
 
 def bibtex(paper: Paper) -> str:
     """A paper as an entry for BibTeX."""
-    people = " and ".join(paper.authors.replace(" and ", ", ").split(", "))
+    people = " and ".join(re.split(r",? and |, ", paper.authors))
     fields = {"title": f"{{{paper.title}}}", "author": people, "year": str(paper.year)}
     if paper.arxiv:
         fields |= {"eprint": paper.arxiv, "archivePrefix": "arXiv"}
-    word = people.partition(" and ")[0].split()[-1].lower()
+    word = "".join(people.partition(" and ")[0].split()[-1:]).lower()
     body = "".join(f"  {name} = {{{text}}},\n" for name, text in fields.items())
     return f"@misc{{{word}{paper.year},\n{body}}}"
 
@@ -87,25 +88,20 @@ def problem_sets(
 ) -> Table:
     """Every problem set used: its purpose, size and source."""
     uses = {"RL": study.training_sets(), "benchmark": study.benchmark_sets()}
-    columns: list[Column] = [
-        ("", "Use", lambda row: " and ".join(use for use in uses if row["name"] in uses[use])),
-        ("", "Problems", lambda row: _count(problems.get(row["name"]))),
-        ("", "Source (revision)", lambda row: _origins(problems, row["name"]) or row["source"]),
-        ("", "File", lambda row: Cell(results.problems(row["name"]).as_posix(), mark="path")),
-    ]
-    sets = {name: study.study.problems[name] for name in study.problem_sets()}
-    rows = [(one.title, {"name": name, "source": one.source}) for name, one in sets.items()]
-    return table_of("Problem set", columns, [("", rows)], words=True)
-
-
-def _count(records: Sequence[Problem] | None) -> Cell:
-    text = "not made yet" if records is None else grouped(len(records))
-    return Cell(text, mark="" if records else "nil")
-
-
-def _origins(problems: Mapping[str, Sequence[Problem]], name: str) -> str:
-    origins = sorted({f"{one.source} ({one.revision})" for one in problems.get(name, ())})
-    return "; ".join([*origins[:3], *([f"and {len(origins) - 3} more"] if origins[3:] else [])])
+    rows = []
+    for name in study.problem_sets():
+        records, settings = problems.get(name), study.study.problems[name]
+        count = "not made yet" if records is None else grouped(len(records))
+        origins = sorted({f"{one.source} ({one.revision})" for one in records or ()})
+        more = [f"and {len(origins) - 3} more"] if origins[3:] else []
+        record = {
+            "Use": " and ".join(use for use in uses if name in uses[use]),
+            "Problems": Cell(count, mark="" if records else "nil"),
+            "Source (revision)": "; ".join(origins[:3] + more) or settings.source,
+            "File": Cell(results.problems(name).as_posix(), mark="path"),
+        }
+        rows.append((settings.title, record))
+    return _of_words("Problem set", ("Use", "Problems", "Source (revision)", "File"), [("", rows)])
 
 
 def run_tables(
@@ -159,19 +155,21 @@ _COST: dict[str, Callable[[Manifest], str]] = {
 
 
 def _table(jobs: Sequence[_Job]) -> Table:
-    columns: list[Column] = [("", title, partial(_cost, title)) for title in _COST]
-    columns.append(("", "Manifest", lambda row: Cell(row["path"], mark="path")))
     groups: dict[str, list[tuple[str, Record]]] = {}
     for title, place, path, manifest in jobs:
-        record = {"path": path.as_posix(), "manifest": manifest}
+        record = {"Manifest": Cell(path.as_posix(), mark="path")}
+        for head, text in _COST.items():
+            lacking = Cell("not run" if head == "Commit" else NONE, mark="nil")
+            record[head] = lacking if manifest is None else Cell(text(manifest))
         groups.setdefault(place, []).append((title, record))
-    return table_of("Run", columns, groups.items(), words=True)
+    return _of_words("Run", (*_COST, "Manifest"), groups.items())
 
 
-def _cost(title: str, row: Record) -> Cell:
-    if row["manifest"] is None:
-        return Cell("not run" if title == "Commit" else NONE, mark="nil")
-    return Cell(_COST[title](row["manifest"]))
+def _of_words(
+    first: str, heads: Iterable[str], groups: Iterable[tuple[str, Iterable[tuple[str, Record]]]]
+) -> Table:
+    """A table of texts, from records by head."""
+    return table_of(first, [("", head, itemgetter(head)) for head in heads], groups, words=True)
 
 
 def _sum(jobs: Sequence[_Job]) -> str:

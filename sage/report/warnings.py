@@ -76,18 +76,14 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         grading = grading_table(content.metrics["rates"])
         for model, of_model in grading.groupby("model", sort=False):
             notices += grading_notices(of_model, study, str(model))
-    if "chance" in content.metrics:
-        notices += working_notices(content.metrics["chance"], study)
-    if "pass_at_k" in content.metrics:
-        notices += spread_notices(content.metrics["pass_at_k"], study)
-    if "counts" in content.metrics:
-        notices += twin_notices(content.metrics["counts"], study)
-    sets = {name: study.study.problems[name] for name in content.problems}
-    notices += [
-        Notice(f"{own.title}: {said}.", [])
-        for name, own in sets.items()
-        if isinstance(own, OwnSet) and (said := repeats(content.problems[name]))
-    ]
+    found_in = {"chance": working_notices, "pass_at_k": spread_notices, "counts": twin_notices}
+    for name, find in found_in.items():
+        if name in content.metrics:
+            notices += find(content.metrics[name], study)
+    for name, problems in content.problems.items():
+        own = study.study.problems[name]
+        if isinstance(own, OwnSet) and (said := repeats(problems)):
+            notices.append(Notice(f"{own.title}: {said}.", []))
     text = (
         "If all problems have the same result, the interval has no width, but the uncertainty is "
         "not zero."
@@ -101,8 +97,7 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
 
     `chance` is a table of `sage.evaluation.chance`, at the primary k.
     """
-    whole = chance[(chance["stratum"].fillna("") == "") & chance["worked"].notna()]
-    pooled = whole[(whole["train_seed"] == POOLED) | (whole["algorithm"] == BASE)]
+    pooled = chance[(chance["stratum"].fillna("") == "") & (chance["train_seed"] == POOLED)]
     runs = []
     for row in pooled.to_dict("records"):
         k = study.evaluation(row["model"]).primary_k
@@ -182,15 +177,12 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     """Results made with other settings than the study's, by their manifests."""
     settings: list[tuple[str, Mapping[str, Any], dict[str, Any]]] = []
     for (model, stage), manifest in content.parents.items():
-        made = study.model(model).sft if stage == BASE else study.model(model).base
         key = "sft" if stage == BASE else "base"
+        made = getattr(study.model(model), key)
         settings.append((f"{model}/{stage}", manifest, {key: made} if made else {}))
     for run, manifest in content.policies.items():
-        now = {
-            "rl": study.rl(run.model, run.algorithm),
-            "algorithm": study.algorithms[run.algorithm],
-        }
-        settings.append((run_name(run), manifest, now))
+        rl, algorithm = study.rl(run.model, run.algorithm), study.algorithms[run.algorithm]
+        settings.append((run_name(run), manifest, {"rl": rl, "algorithm": algorithm}))
     for (run, benchmark), manifest in content.evaluations.items():
         evaluation = {"evaluation": study.evaluation(run.model).decisive()}
         settings.append((run_name(run, benchmark), manifest, evaluation))

@@ -1,4 +1,4 @@
-"""The ledger on simulated studies without an effect: a short version of the benchmark."""
+"""The ledger on studies without an effect, simulated or halves of real ones."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from benchmarks.calibration import (
     worlds_apart,
 )
 from benchmarks.calibration_page import json_by_row
+from benchmarks.placebo import halves
 from benchmarks.worlds import (
     ROOT,
     SHEETS,
@@ -117,3 +118,10 @@ def test_the_tables_are_kept_with_a_record_in_each_line() -> None:
     text = json_by_row(content)
     assert json.loads(text) == content
     assert '   {"runs": 5}\n' in text
+
+
+def test_halves_of_the_same_runs_seldom_differ() -> None:
+    """Eight pairs of method and benchmark at two k; 5 % of contrasts may have p below 0.05."""
+    shares = {what: float((p < 0.05).mean()) for what, p in halves(deals=3).items()}
+    print(shares)
+    assert max(shares.values()) < 0.12

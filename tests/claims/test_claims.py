@@ -8,6 +8,7 @@ import pytest
 from report_frames import ROOT
 
 from sage.claims.evidence import Finding
+from sage.claims.ledger import says
 from sage.claims.tests import Claim, PassAtK, first_compared, load_claims, read_claims
 from sage.claims.verdicts import APART, Seen, adjusted, far_share, of_claim, of_finding
 from sage.exhibits import load_study
@@ -148,17 +149,22 @@ class TestLoader:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("{test: pass_at_k, method: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
+            ("{test: pass_at_k, method: a, other: b, k: 1, direction: up}",
+             ".primary.exhibit: missing"),
             ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 0, direction: up}",
-             ".k: .*allowed: primary"),
+             ".primary.k: .*allowed: primary"),
             ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
-             ".direction: 'more' is not"),
+             ".primary.direction: 'more' is not"),
+            ("{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: up, "
+             "benchmarks: [x, x]}", r".primary.benchmarks\[1\]: 'x' occurs twice"),
             ("{test: tail, exhibit: t, method: a, other: b, direction: not up}",
-             ": .*needs a margin"),
+             ".primary: .*needs a margin"),
+            ("{test: tail, exhibit: t, method: a, other: b, direction: up}",
+             ": .*primary test needs a margin"),
             ("{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
-             ".verdict: unknown key"),
+             ".primary.verdict: unknown key"),
             ("{test: taste, exhibit: t, method: a, other: b, direction: up}",
-             ".test: 'taste' is not .*tail"),
+             ".primary.test: 'taste' is not .*tail"),
         ],
     )  # fmt: skip
     def test_a_faulty_test_is_an_error_that_names_file_and_fault(
@@ -166,22 +172,13 @@ class TestLoader:
     ) -> None:
         path = tmp_path / "claims.yaml"
         path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
-        with pytest.raises(
-            ValueError, match=rf"(?s)claims.yaml: \d faults?\n  one.primary{message}"
-        ):
+        with pytest.raises(ValueError, match=rf"(?s)claims.yaml: \d faults?\n  one{message}"):
             load_claims(path)
 
     def test_a_name_that_occurs_twice_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "claims.yaml"
         path.write_text("one: {claim: c}\none: {claim: d}\n")
         with pytest.raises(ValueError, match=r"claims.yaml, line 2, .*'one' occurs twice"):
-            load_claims(path)
-
-    def test_a_primary_test_states_its_margin(self, tmp_path: Path) -> None:
-        path = tmp_path / "claims.yaml"
-        line = "{test: tail, exhibit: t, method: a, other: b, direction: up}"
-        path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
-        with pytest.raises(ValueError, match=r"one: .*primary test needs a margin"):
             load_claims(path)
 
     def test_at_most_three_claims_open_the_report(self, tmp_path: Path) -> None:
@@ -193,6 +190,26 @@ class TestLoader:
         path.write_text("".join(f"c{n}:\n{claim}" for n in range(4)))
         with pytest.raises(ValueError, match="c0, c1, c2, c3 have headline: true; at most 3"):
             load_claims(path)
+
+
+class TestWords:
+    def test_every_test_of_the_paper_can_be_said(self) -> None:
+        mini = load_study("mini", ROOT / "config")
+        claims = load_claims(ROOT / "config/claims.yaml").values()
+        texts = [says(test, mini) for c in claims for test in (c.primary, *c.secondary)]
+        assert all(": " in text for text in texts)
+        time = "time to learn from the same completions"
+        assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
+        assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 0.2 points" in texts
+        assert "pass@16: GRPO + Branch > GRPO" in texts
+        assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
+
+    def test_primary_is_the_k_of_the_model_that_the_exhibit_is_about(self) -> None:
+        paper = load_study("paper", ROOT / "config")
+        test = a_test().model_copy(update={"k": "primary"})
+        assert test.k_in(paper) == 256
+        on_r1 = test.model_copy(update={"exhibit": "table4"})
+        assert on_r1.k_in(paper) == 64
 
 
 class TestClaimsOfAStudy:

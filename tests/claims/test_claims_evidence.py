@@ -40,6 +40,8 @@ class TestEvidence:
         mixed = RAISED.assign(train_seeds=[seeds[name] for name in RAISED["benchmark"]])
         mean, easy, _ = of_pass_at_k(by_pair(mixed), "tiny", ["easy", "hard"], "branch", "grpo", 1)
         assert (mean.runs, easy.runs) == (1, 3)
+        apart = mixed.assign(train_seeds=[[seeds[0]] * 3 for seeds in mixed["train_seeds"]])
+        assert of_pass_at_k(by_pair(apart), "tiny", ["easy", "hard"], "branch", "grpo", 1) == []
 
     def test_tails_are_compared_over_problems_and_runs(self) -> None:
         """Beyond the base's 0.95 quantile, 94.05: 3 and 1 of 4 responses in two runs, and none."""
@@ -57,6 +59,9 @@ class TestEvidence:
         assert half <= tail.high - tail.effect < 1.1 * half  # and what three problems leave open
         assert of_tails(frame, "branch", "base", 0.95, draws=500) == []
         assert of_tails(frame, "branch", "token", 0.95, draws=500) == []
+        others = {"branch": "pq", "grpo": "r", "base": "pqr"}
+        apart = [problem in others[row] for row, _, problem, _ in rows]
+        assert of_tails(frame[apart], "branch", "grpo", 0.95, draws=500) == []
 
     def test_several_runs_are_compared_over_runs(self) -> None:
         ours = {1: history(30, slope=0.03), 2: history(30, slope=0.05)}
@@ -125,6 +130,11 @@ class TestEvidence:
         assert verdict(times) == "supported"
         slower = times.assign(seconds=times["seconds"] * (1 + 0.2 * (times["algorithm"] != "grpo")))
         assert verdict(slower) == "contradicted"
+
+    def test_steps_in_which_nothing_was_scored_do_not_count(self) -> None:
+        ours = [*history(6, slope=1.01), {"step": 7, "reward": None}]
+        (one,) = of_histories({1: ours, 2: ours[6:]}, {1: history(7), 2: history(7)}, "reward")
+        assert (one.effect, one.runs) == (pytest.approx(3.5), 1)  # the mean of steps 1 to 6
 
     def test_what_was_not_recorded_is_not_found(self) -> None:
         assert of_histories({1: history(40)}, {1: history(40)}, "kl") == []

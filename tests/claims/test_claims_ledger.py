@@ -9,16 +9,8 @@ from report_frames import ROOT, a_study, changed, history, retitled
 
 from sage.claims.evidence import Measured
 from sage.claims.figure import contrasts_figure
-from sage.claims.ledger import (
-    COLUMNS,
-    dose_of,
-    findings,
-    ledger,
-    says,
-    strength_text,
-    too_weak,
-)
-from sage.claims.tests import Claim, PassAtK, load_claims
+from sage.claims.ledger import COLUMNS, dose_of, findings, ledger, strength_text, too_weak
+from sage.claims.tests import Claim, PassAtK
 from sage.claims.verdicts import APART, of_finding
 from sage.claims.view import LedgerClaim, counted, ledger_view, primary_lines, untested_guides
 from sage.evaluation.curves import WORKING
@@ -30,6 +22,11 @@ from sage.study import ResolvedStudy
 def one_run(frame: pd.DataFrame) -> pd.DataFrame:
     by_run = [[value] for value in frame["value"]]
     return frame.assign(n_seeds=1, train_seeds=[[1]] * len(frame), by_run=by_run)
+
+
+def of_bases(study: ResolvedStudy) -> ResolvedStudy:
+    models = dict.fromkeys(("tiny", "second"), study.model("tiny"))
+    return changed(study, models=models, bases={"group": ["second", "tiny"]})
 
 
 def small(effect: float, variance: float, p: float, runs: int = 10) -> pd.DataFrame:
@@ -52,6 +49,13 @@ CLAIM = Claim.model_validate(
         "secondary": [pass_test(1)],
     }
 )
+
+
+def told(study: ResolvedStudy, found: pd.DataFrame | Measured, claim: Claim = CLAIM) -> LedgerClaim:
+    """The claim as the page tells it, of comparisons or of all that was measured."""
+    measured = found if isinstance(found, Measured) else Measured(found)
+    (one,) = ledger_view(ledger({"rise": claim}, study, measured), study)
+    return one
 
 
 class TestLedger:
@@ -90,7 +94,7 @@ class TestLedger:
         assert set(judged["verdict"]) == {"contradicted"}
         assert judged["says"][0] == "pass@2 with correct working: Branch > GRPO"
         assert judged["worked"].isna().all()
-        (lost,) = ledger_view(ledger({"rise": of_working}, study, Measured(RAISED)), study)
+        lost = told(study, RAISED, of_working)
         assert lost.verdict == "not run"
         assert "or the working cannot be checked, on every benchmark" in lost.summary[0]
 
@@ -98,80 +102,67 @@ class TestLedger:
         both = pd.concat([RAISED, RAISED.assign(metric="worked@k")])
         frame = ledger({"rise": CLAIM}, study, Measured(comparisons=both))
         (claim,) = ledger_view(frame, study)
-        assert claim.summary[-1].startswith(
-            "The verdict counts answers. With correct working +6.0 "
-        )
+        said = "The verdict counts answers. With correct working +6.0 "
+        assert claim.summary[-1].startswith(said)
         assert primary_lines(frame, study, [claim])[0].note == "pass@2, mean of 2 benchmarks"
 
-    def test_primary_is_the_k_of_the_model_that_the_exhibit_is_about(self) -> None:
-        test, paper = CLAIM.primary, load_study("paper", ROOT / "config")
-        assert isinstance(test, PassAtK)
-        assert test.k_in(paper) == 256
-        on_r1 = test.model_copy(update={"exhibit": "table4"})
-        assert on_r1.k_in(paper) == 64
-
     def test_opposite_effects_on_two_benchmarks_are_no_support(self, study: ResolvedStudy) -> None:
-        rows = [("easy", 0.30, 0.001), ("hard", -0.10, 0.001)]
-        frame = compared(
-            [("branch", "grpo", on, k, d, 0.01, p) for on, d, p in rows for k in (1, 2)]
-        )
+        pairs = [(on, k, d) for on, d in (("easy", 0.3), ("hard", -0.1)) for k in (1, 2)]
+        frame = compared([("branch", "grpo", *pair, 0.01, 0.001) for pair in pairs])
         judged = ledger({"rise": CLAIM}, study, Measured(frame))
         assert judged["place_verdict"].tolist()[:3] == ["supported", "supported", "contradicted"]
         assert set(judged["verdict"]) == {"inconclusive"}
         assert set(judged["because"]) == {APART}
 
-    def test_small_differences_closely_measured_are_none(self, study: ResolvedStudy) -> None:
-        judged = ledger({"rise": CLAIM}, study, Measured(small(0.001, 1e-5, 0.8)))
-        assert set(judged["verdict"]) == {"no difference"}
-        (claim,) = ledger_view(judged, study)
+    @pytest.mark.parametrize(
+        ("found", "verdict", "said"),
+        [
+            (RAISED, "supported",
+             "This is shown for this base alone. Up to 63 % of runs may be in a state that none of "
+             "these 3 was in."),  # 1 - 0.05^(1 / 3)
+            (small(0.018, 1e-5, 1e-4), "supported",
+             "Whether it reaches 2.0 points, which would matter, is not shown."),
+            (small(0.004, 1e-7, 1e-4), "smaller than matters",
+             "The contrast is significant, and smaller than 2.0 points."),
+            (small(0.001, 1e-5, 0.8), "no difference",
+             "A difference larger than 2.0 points is excluded."),
+            (small(0.001, 1e-5, 0.8), "no difference",
+             "Fewer than 26 % of runs differ by more than 3 times that (95 % confidence)."),
+            (small(0.001, 1e-5, 0.8, runs=5), "inconclusive",
+             "Inconclusive: the mean lies within 2.0 points, but up to 45 % of runs may differ by "
+             "more than 6.0 points; below 30 % it would be no difference."),
+            (small(0.06, 0.5, 0.5), "inconclusive",
+             "Inconclusive: runs or problems differ so much that a study of this size finds no "
+             "difference in 80 % of cases, however large it is."),
+            (small(-0.148, 1e-6, 1e-6, 5).assign(by_run=[[-0.30, 0.08, -0.31, 0.08, -0.29]] * 4),
+             "inconclusive",
+             "Inconclusive: training runs fall into two states, 3 at −30.0 points and 2 at +8.0 "
+             "points, and their mean is that of none."),
+        ],
+    )  # fmt: skip
+    def test_what_was_found_is_told_in_words(
+        self, study: ResolvedStudy, found: pd.DataFrame, verdict: str, said: str
+    ) -> None:
+        claim = told(study, found)
+        assert claim.verdict == verdict
+        assert said in claim.summary
+        assert any("would matter" in one for one in claim.summary) == ("would matter" in said)
+
+    def test_no_difference_is_told_with_its_margin(self, study: ResolvedStudy) -> None:
+        claim = told(study, small(0.001, 1e-5, 0.8))
         assert claim.verdict_text == "no difference larger than 2.0 points"
         assert counted([claim]) == "Claims: 1 without a difference that matters; 1 exploratory."
-        assert "A difference larger than 2.0 points is excluded." in claim.summary
-        # 1 - 0.05^(1 / 10)
-        far = "Fewer than 26 % of runs differ by more than 3 times that (95 % confidence)."
-        assert far in claim.summary
-
-    def test_few_runs_cannot_show_that_none_collapses(self, study: ResolvedStudy) -> None:
-        few = ledger({"rise": CLAIM}, study, Measured(small(0.001, 1e-5, 0.8, runs=5)))
-        (claim,) = ledger_view(few, study)
-        assert claim.verdict == "inconclusive"
-        assert (
-            "Inconclusive: the mean lies within 2.0 points, but up to 45 % of runs may differ by "
-            "more than 6.0 points; below 30 % it would be no difference." in claim.summary
-        )
-
-    def test_a_significant_difference_inside_the_margin_is_called_small(
-        self, study: ResolvedStudy
-    ) -> None:
-        (claim,) = ledger_view(
-            ledger({"rise": CLAIM}, study, Measured(small(0.004, 1e-7, 1e-4))), study
-        )
-        assert claim.verdict == "smaller than matters"
-        assert "The contrast is significant, and smaller than 2.0 points." in claim.summary
-        (wide,) = ledger_view(
-            ledger({"rise": CLAIM}, study, Measured(small(0.018, 1e-5, 1e-4))), study
-        )
-        assert wide.verdict == "supported"
-        assert "Whether it reaches 2.0 points, which would matter, is not shown." in wide.summary
-        (large,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(RAISED)), study)
-        said = "This is shown for this base alone. Up to 63 % of runs may be in a state that none "
-        assert f"{said}of these 3 was in." in large.summary  # 1 - 0.05^(1 / 3)
-        assert not any("would matter" in sentence for sentence in large.summary)
 
     def test_a_claim_of_two_parts_says_which_part_holds(self, study: ResolvedStudy) -> None:
+        part = CLAIM.secondary[0].model_copy(update={"part": True})
+        claim = CLAIM.model_copy(update={"secondary": [part]})
+
         def judged(at_one: float, error: float) -> LedgerClaim:
-            frame = compared(
-                [
-                    ("branch", "grpo", on, k, value, spread, 0.001)
-                    for on in ("easy", "hard")
-                    for k, value, spread in ((1, at_one, error), (2, 0.08, 0.01))
-                ]
-            )
-            part = CLAIM.secondary[0].model_copy(update={"part": True})
-            claim = CLAIM.model_copy(update={"secondary": [part]})
-            table = ledger({"rise": claim}, study, Measured(frame))
-            assert set(table["role"]) == {"primary", "place", "part"}
-            return ledger_view(table, study)[0]
+            ends = ((1, at_one, error), (2, 0.08, 0.01))
+            pairs = [(on, *end) for on in ("easy", "hard") for end in ends]
+            said = told(study, compared([("branch", "grpo", *at, 0.001) for at in pairs]), claim)
+            assert {row.role for row in said.rows} == {"primary", "place", "part"}
+            return said
 
         says = "The claim says more: pass@1: Branch > GRPO: "
         both, lost, unclear = judged(0.1, 0.01), judged(-0.1, 0.01), judged(0.0, 0.05)
@@ -190,35 +181,26 @@ class TestLedger:
             for name in ("easy", "hard")
             for k in (1, 2)
         ]
-        fair = Measured(RAISED, chance=pd.DataFrame(low))
-        assert set(ledger({"rise": CLAIM}, study, fair)["verdict"]) == {"supported"}
+        assert told(study, Measured(RAISED, chance=pd.DataFrame(low))).verdict == "supported"
         high = [row | {"chance": 0.05} if row["k"] == 2 else row for row in low[:2]] + low[2:]
-        lucky = Measured(RAISED, chance=pd.DataFrame(high))
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, lucky), study)
+        claim = told(study, Measured(RAISED, chance=pd.DataFrame(high)))
         assert claim.verdict == "not testable"
-        said = (
-            "against the answers of other problems GRPO has pass@2 5.0 %, against their own 80.0 %"
-        )
+        said = "against the answers of other problems GRPO has pass@2 5.0 %, against their own 80"
         assert any(said in sentence for sentence in claim.summary)
         assert counted([claim]) == "Claims: 1 not testable; 1 exploratory."
-        working = CLAIM.model_copy(
-            update={"primary": CLAIM.primary.model_copy(update={"count": "working"})}
-        )
+        counted_so = CLAIM.primary.model_copy(update={"count": "working"})
+        working = CLAIM.model_copy(update={"primary": counted_so})
         both = pd.concat([RAISED, RAISED.assign(metric=WORKING)])
-        judged = ledger({"rise": working}, study, Measured(both, chance=pd.DataFrame(high)))
-        assert set(judged["verdict"]) == {"supported"}  # working is not guessed
+        unguessed = Measured(both, chance=pd.DataFrame(high))
+        assert told(study, unguessed, working).verdict == "supported"
 
     def test_a_guide_that_hardly_acted_has_no_other_verdict(self, study: ResolvedStudy) -> None:
         """A mean dose of (0.01 + 0.03) / 2 = 0.02 is 2.5 times below 0.05."""
 
         def judged(frame: pd.DataFrame, *doses: float) -> LedgerClaim:
-            histories = {
-                ("tiny", "branch", seed): [{"guide_dose": dose}]
-                for seed, dose in enumerate(doses, start=1)
-            }
-            measured = Measured(frame, histories=histories)
-            (claim,) = ledger_view(ledger({"rise": CLAIM}, study, measured), study)
-            return claim
+            runs = enumerate(doses, start=1)
+            histories = {("tiny", "branch", seed): [{"guide_dose": dose}] for seed, dose in runs}
+            return told(study, Measured(frame, histories=histories))
 
         none = small(0.001, 1e-6, 0.8)
         assert judged(none).verdict == "no difference"  # no dose was recorded
@@ -282,38 +264,21 @@ class TestLedger:
         model = "qwen_math_7b"
         in_reward = {(model, pair[0], 1): [{"guide_dose": 0.3, "loss_dose": 0.002}]}
         assert not too_weak(runs, [model], *pair, in_reward)
-        of_bases = {("tiny", "branch", seed): [{"loss_dose": 0.01}] for seed in (1, 2, 3)}
-        of_bases["second", "branch", 1] = [{"loss_dose": 0.2}]
-        assert too_weak(study, ["tiny"], "branch", "grpo", of_bases)
-        models = {"tiny": study.model("tiny"), "second": study.model("tiny")}
-        study = changed(study, models=models)
-        dose = dose_of(study, ["tiny", "second"], "branch", of_bases)
+        doses = {("tiny", "branch", seed): [{"loss_dose": 0.01}] for seed in (1, 2, 3)}
+        doses["second", "branch", 1] = [{"loss_dose": 0.2}]
+        assert too_weak(study, ["tiny"], "branch", "grpo", doses)
+        study = of_bases(study)
+        dose = dose_of(study, ["tiny", "second"], "branch", doses)
         assert dose == (pytest.approx(0.105), "the loss")
-        assert not too_weak(study, ["tiny", "second"], "branch", "grpo", of_bases)
-
-    def test_runs_in_two_states_are_named_and_decide_nothing(self, study: ResolvedStudy) -> None:
-        """Three runs of five lose 30 points, two gain 8."""
-        by_run = [-0.30, 0.08, -0.31, 0.08, -0.29]
-        mean = sum(by_run) / 5
-        frame = small(mean, 1e-6, 1e-6, runs=5).assign(by_run=[by_run] * 4)
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(frame)), study)
-        assert claim.verdict == "inconclusive"
-        said = (
-            "Inconclusive: training runs fall into two states, 3 at −30.0 points and 2 at +8.0 "
-            "points, and their mean is that of none."
-        )
-        assert said in claim.summary
+        assert not too_weak(study, ["tiny", "second"], "branch", "grpo", doses)
 
     def test_few_bases_are_not_called_runs(self, study: ResolvedStudy) -> None:
-        tiny = study.model("tiny")
-        models = {"tiny": tiny, "b": tiny}
-        study = changed(study, models=models, bases={"group": ["b", "tiny"]})
-        frame = small(0.001, 1e-5, 0.8, runs=5).assign(model="group", n_bases=5)
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(frame)), study)
-        assert "up to 45 % of bases may differ by more than 6.0 points" in claim.because
-        many = small(0.001, 1e-5, 0.8, runs=12).assign(model="group", n_bases=12)
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(many)), study)
-        assert any("of bases differ by more than 3 times that" in one for one in claim.summary)
+        few, many = (
+            told(of_bases(study), small(0.001, 1e-5, 0.8, n).assign(model="group", n_bases=n))
+            for n in (5, 12)
+        )
+        assert "up to 45 % of bases may differ by more than 6.0 points" in few.because
+        assert any("of bases differ by more than 3 times that" in one for one in many.summary)
 
     def test_a_sign_in_a_title_turns_no_contrast(self, study: ResolvedStudy) -> None:
         study = retitled(study, branch="Branch > 1.2", grpo="A < B")
@@ -326,38 +291,33 @@ class TestLedger:
     def test_what_was_not_run_is_named(self, study: ResolvedStudy) -> None:
         elsewhere = PassAtK.model_validate({**pass_test(1), "exhibit": "table4"})
         claim = CLAIM.model_copy(update={"secondary": [elsewhere]})
-        (seen,) = ledger_view(ledger({"rise": claim}, study, Measured(RAISED)), study)
+        seen = told(study, RAISED, claim)
         assert seen.verdict == "supported"
         assert "Not run: pass@1: Branch > GRPO." in seen.summary
         part = claim.model_copy(update={"secondary": [elsewhere.model_copy(update={"part": True})]})
-        (seen,) = ledger_view(ledger({"rise": part}, study, Measured(RAISED)), study)
+        seen = told(study, RAISED, part)
         assert seen.verdict_text == "supported in part"
         assert "The claim says more: pass@1: Branch > GRPO: is open." in seen.summary
 
     def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:
-        judged = ledger({"rise": CLAIM}, study, Measured(one_run(RAISED)))
-        assert set(judged["verdict"]) == {"inconclusive"}
-        (claim,) = ledger_view(judged, study)
+        claim = told(study, one_run(RAISED))
+        assert claim.verdict == "inconclusive"
         assert claim.because == "one training run"
         assert claim.rows[0].verdict == "so in one run"
         assert claim.rows[1].over == "41 problems, 1 run"
-        unclear = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(one_run(unclear))), study)
-        assert claim.because == "one training run"
+        unclear = one_run(RAISED.assign(value=0.001, p=0.8))
+        assert told(study, unclear).because == "one training run"
 
     def test_a_claim_about_a_model_of_several_bases_is_about_all(
         self, study: ResolvedStudy
     ) -> None:
-        tiny = study.model("tiny")
-        models = {"tiny": tiny, "second": tiny}
-        study = changed(study, models=models, bases={"group": ["second", "tiny"]})
-        over = RAISED.assign(model="group", n_bases=2, n_seeds=6)
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(over)), study)
+        study = of_bases(study)
+        claim = told(study, RAISED.assign(model="group", n_bases=2, n_seeds=6))
         assert claim.verdict == "supported"
         assert claim.rows[0].over == "82 problems, 2 bases, 6 runs"
         assert not any("this base" in sentence for sentence in claim.summary)
         assert "Up to 78 % of bases may be in a state that none of these 2 was in." in claim.summary
-        assert ledger({"rise": CLAIM}, study, Measured(RAISED))["verdict"][0] == "not run"
+        assert told(study, RAISED).verdict == "not run"
 
     def test_p_of_a_margin_is_about_the_margin(self, study: ResolvedStudy) -> None:
         test = PassAtK.model_validate(pass_test(1, direction="not up", margin=0.2))
@@ -366,7 +326,7 @@ class TestLedger:
         assert mean.p < 1e-6
         assert of_finding(test, mean, mean.p) == "supported"
         claim = CLAIM.model_copy(update={"primary": test, "secondary": []})
-        (seen,) = ledger_view(ledger({"bounded": claim}, study, Measured(RAISED)), study)
+        seen = told(study, RAISED, claim)
         assert "The contrast is significant, and as claimed." in seen.summary
 
     def test_what_was_not_measured_says_why(self, study: ResolvedStudy) -> None:
@@ -402,15 +362,6 @@ class TestLedger:
             "All but the primary contrast: p adjusted after Holm over 4 tests.",
         )
 
-    def test_no_difference_can_be_found_where_the_detectable_one_is_above_100_points(
-        self, study: ResolvedStudy
-    ) -> None:
-        wide = RAISED.assign(var_below=0.5, var_above=0.5, var_problems=0.01, p=0.5)
-        frame = ledger({"rise": CLAIM}, study, Measured(comparisons=wide))
-        assert frame["detectable"].iloc[0] > 1
-        (claim,) = ledger_view(frame, study)
-        assert any("finds no difference in 80 % of cases" in line for line in claim.summary)
-
     def test_all_contrasts_are_drawn_with_the_margin_behind_the_primary(
         self, study: ResolvedStudy
     ) -> None:
@@ -425,17 +376,6 @@ class TestLedger:
         assert any(list(end) == pytest.approx(drawn) for end in ends)
         nothing = contrasts_figure(ledger({"rise": CLAIM}, study, Measured()), study)
         assert nothing.axes[0].texts[0].get_text() == "No contrast has been measured yet."
-
-    def test_every_test_of_the_paper_can_be_said(self) -> None:
-        mini = load_study("mini", ROOT / "config")
-        claims = load_claims(ROOT / "config/claims.yaml").values()
-        texts = [says(test, mini) for c in claims for test in (c.primary, *c.secondary)]
-        assert all(": " in text for text in texts)
-        time = "time to learn from the same completions"
-        assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
-        assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 0.2 points" in texts
-        assert "pass@16: GRPO + Branch > GRPO" in texts
-        assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
 
 
 def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:

@@ -120,8 +120,15 @@ def test_a_claim_about_two_other_methods_is_told_behind_the_first_sentence() -> 
     lines = [
         Line("Strong − Plain", "pass@4, Easy", 0.045, 0.033, 0.057, measure="pass@4"),
         Line("Branch − GRPO", "pass@4, Easy", 0.1, 0.05, 0.15, measure="pass@4"),  # in the summary
+        Line("Weak − Plain", "pass@4, Easy", 0.1, 0.05, 0.15, "", "untested-at-this-dose"),
         Line("Late − Plain", "pass@4, mean of 2 sets; why", -0.01, -0.03, 0.01, measure="pass@4"),
     ]
+    unsure = Line("A − B", "pass@4, Easy", -0.1, -0.15, -0.05, "", "inconclusive", measure="pass@4")
+    (said,) = opening(a_study(), COMPARISONS, pass_at_k(METRICS), [unsure], 0).sentences[1:2]
+    assert said == (
+        "A has 10.0 points less pass@4 than B on Easy (95 % interval −15.0 to −5.0); the claim is "
+        "inconclusive."
+    )
     first, *told = opening(a_study(), COMPARISONS, pass_at_k(METRICS), lines, 0).sentences[:3]
     assert first.startswith("GRPO gains ")
     assert told == [
@@ -171,7 +178,7 @@ def test_the_summary_tells_answers_from_correct_working_where_both_are_known() -
     chance = pd.DataFrame(
         [
             ("tiny", name, seed, "easy", "", k, worked)
-            for name, seed, worked in (("base", 0, 0.6), ("grpo", -1, 0.3), ("grpo", 1, 0.9))
+            for name, seed, worked in (("base", -1, 0.6), ("grpo", -1, 0.3), ("grpo", 1, 0.9))
             for k in (1, 4)
         ],
         columns=["model", "algorithm", "train_seed", "benchmark", "stratum", "k", "worked"],
@@ -268,3 +275,9 @@ def test_a_level_before_is_that_of_the_runs_in_common() -> None:
     *_, branch = opened.summary.groups[0].rows
     texts = [cell.text for cell in branch.cells]
     assert texts == ["68.8", "−50.0", "3", "less pass@1"]  # of three runs; the difference of one
+
+
+@pytest.mark.parametrize(("untold", "said"), [(0, ""), (1, "1 more claim has "), (2, "2 more cl")])
+def test_claims_that_cannot_be_drawn_are_counted(untold: int, said: str) -> None:
+    lines = [Line("Strong − Plain", "pass@4, Easy", 0.045, 0.033, 0.057, measure="pass@4")]
+    assert opening(a_study(), None, None, lines, untold).note.startswith(said)

@@ -34,6 +34,7 @@ from sage.report import browser
 from sage.report.loader import PageContent, read_sources
 from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
+from sage.report.provenance import bibtex, made_from
 from sage.report.sections import Part, Section, said_often
 from sage.results import Results
 from sage.study.types import Paper
@@ -167,6 +168,13 @@ class TestPage:
         assert {words_of(row[-1]) for row in rows} == {"inconclusive"}
         assert [words_of(cell) for cell in rows[0][2:4]] == ["+1.0", "−1.0 to +3.0"]
 
+    def test_claims_are_the_papers_or_the_studys_own(self, tmp_path: Path) -> None:
+        study = with_a_case(a_study())
+        for place, (asked, whose) in enumerate(((study.study.claims, "paper"), ({}, "study"))):
+            page = a_page_with_claims(changed(study, claims=asked), tmp_path / str(place))
+            assert f"<h2>Claims of the {whose}</h2>" in page
+            assert ("(<code>config/claims.yaml</code>)" in page) == (whose == "paper")
+
     def test_a_study_without_training_lists_no_claim_that_needs_it(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
         content = replace(a_content(study, tmp_path), policies={})
@@ -196,6 +204,13 @@ class TestPage:
         assert drawn.index('id="figure-both"') < drawn.index('<section id="claims"')
         assert drawn.count('id="exhibit-both"') == 1
 
+    def test_the_day_and_the_commit_are_those_of_the_jobs(self) -> None:
+        jobs = [{"started": "2026-11-24T10:00:00"}, {"ended": "2026-11-25T10:00:00"}]
+        commits = [{"git_commit": "0123456789abc"}, {"git_commit": "ab"}]
+        for known, named in ((0, ""), (1, "0123456789"), (2, "2 commits")):
+            kept = dict(enumerate([*jobs, *commits[:known]]))
+            assert made_from(PageContent(measurements=kept)) == ("2026-11-25", named)
+
     def test_another_paper_or_none_is_the_studys_own(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
         paper = Paper(title="Another", authors="Noether and Hilbert", year=1918, arxiv="1234.56789")
@@ -205,6 +220,8 @@ class TestPage:
         )
         assert "https://arxiv.org/abs/1234.56789" in own
         assert "@misc{noether1918," in own
+        several = paper.model_copy(update={"authors": "Ann Ab, Bob Bc, and Cy Cd"})
+        assert "author = {Ann Ab and Bob Bc and Cy Cd}" in bibtex(several)
         assert "SAGE: Shaping" not in own + none
         assert "arxiv.org" not in none
 

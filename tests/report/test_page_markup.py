@@ -26,10 +26,7 @@ from pages import (
     with_findings,
     words_of,
 )
-from report_frames import (
-    ROOT,
-    a_study,
-)
+from report_frames import ROOT, a_study
 
 from sage.claims.tests import load_claims
 from sage.rendering.lines import PALETTE, LineStyle
@@ -60,6 +57,14 @@ const before = first();
 const heads = [...table.querySelectorAll("thead button")];
 heads[1].click();
 seen.push([before, first(), heads[1].parentElement.getAttribute("aria-sort")]);
+const [body] = document.querySelector("#table-runs-1").tBodies;
+const times = ["59 s", "1 h 02 min", "45 min 10 s", "–"];
+const rows = [...body.rows].filter((row) => !row.matches(".group")).slice(0, times.length);
+rows.forEach((row, at) => { row.cells[2].textContent = times[at]; });
+body.replaceChildren(...rows);
+document.querySelectorAll("#table-runs-1 thead button")[2].click();
+seen.push([...body.rows].map((row) => row.cells[2].textContent));
+seen.push(document.querySelector("#browser bdi").textContent);
 dispatchEvent(new Event("beforeprint"));
 seen.push(document.querySelectorAll("details:not([open])").length);
 dispatchEvent(new Event("afterprint"));
@@ -88,6 +93,7 @@ const later = (act) => new Promise((done) => { act(); setTimeout(done, 100); });
   one(".methods summary").click();
   one(".methods [value=branch]").click();
   look();
+  await later(() => { location.hash = "#%E0&without=branch,%E0"; });
   await later(() => { location.hash = "#settings"; });
   look();
   await later(() => { location.hash = "#runs&without=grpo,base"; });
@@ -271,7 +277,8 @@ class TestInABrowser:
         assert heads == ["Base", "GRPO"]
         assert (inside, loaded, reached) == (0, 0, True)
         assert title == "A study"
-        assert more == [["Base", "Branch", "descending"], 0, True]
+        times = ["–", "1 h 02 min", "45 min 10 s", "59 s"]
+        assert more == [["Base", "Branch", "descending"], times, "<b>1</b>", 0, True]
         assert not_skipping(heading_levels(markup))
 
     def test_a_method_can_leave_all_figures_and_tables_and_k_is_chosen(

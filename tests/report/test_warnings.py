@@ -6,9 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pages import GRPO, MANIFEST, RATES, a_content, with_a_case
-from report_frames import (
-    a_study,
-)
+from report_frames import a_study
 
 from sage.exhibits.every_report import grading_table
 from sage.problems.own import FileSet
@@ -115,7 +113,8 @@ class TestWarnings:
     def test_right_answers_with_wrong_working_are_warned_of(self) -> None:
         study = a_study(primary_k=4)
         rows = [
-            ("base", 0, "", 4, 0.50, 0.50),
+            ("base", 0, "", 4, 0.50, 0.40),
+            ("base", -1, "", 4, 0.50, 0.40),
             ("grpo", -1, "", 4, 0.60, 0.30),
             ("grpo", -1, "", 1, 0.60, 0.10),  # another k
             ("grpo", 1, "", 4, 0.60, 0.10),  # a single run
@@ -127,8 +126,9 @@ class TestWarnings:
         chance = pd.DataFrame(rows, columns=columns).assign(model="tiny", benchmark="easy")
         (notice,) = working_notices(chance, study)
         assert "more than 10\u202f% of their pass@k is lost" in notice.text
-        assert notice.lines == ["Tiny, Easy, pass@4: GRPO 60.0 → 30.0\u202f%"]
-        assert working_notices(chance[chance["algorithm"] == "base"], study) == []
+        lost = "Base 50.0 → 40.0\u202f%, GRPO 60.0 → 30.0\u202f%"
+        assert notice.lines == [f"Tiny, Easy, pass@4: {lost}"]
+        assert working_notices(chance[chance["algorithm"] == "branch"], study) == []
 
     def test_commits_that_differ_and_changes_are_named(self) -> None:
         one, two = {"git_commit": "aaa"}, {"git_commit": "bbb+changes"}
