@@ -6,7 +6,7 @@ No claim is made about which cell is best.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -38,20 +38,39 @@ from sage.study.exhibit import Surroundings
 
 
 def faults_of_varied(
-    around: Surroundings, name: str, key: str, settings: Mapping[str, str]
+    around: Surroundings,
+    name: str,
+    key: str,
+    settings: Mapping[str, str],
+    values: str,
+    cells: Sequence[Mapping[str, float]],
 ) -> Iterator[tuple[str, str]]:
     """Why the guide of the method `name`, written under `key`, cannot be varied: it has none, or
-    not one of `settings`, by the keys under which they are written."""
+    not one of `settings`, by the keys under which they are written, or it cannot have the settings
+    of one of `cells`, which are written under `values`."""
     row = around.algorithms.get(name)
     if row is not None and row.guide is None:
         message = "has no guide, so no guide settings can be varied; name a method with a guide"
         yield key, f"{name!r} {message}"
     elif row is not None and row.guide is not None:
-        known = REGISTRIES["guide"].settings(row.guide.kind).model_fields
-        what = f"a setting of the guide {row.guide.kind!r}"
-        for written, setting in settings.items():
-            if setting not in known:
-                yield written, f"{setting!r} is not {what}{nearest(setting, known)}"
+        guide, registry = row.guide, REGISTRIES["guide"]
+        known = registry.settings(guide.kind).model_fields
+        what = f"a setting of the guide {guide.kind!r}"
+        unknown = {written: name for written, name in settings.items() if name not in known}
+        for written, setting in unknown.items():
+            yield written, f"{setting!r} is not {what}{nearest(setting, known)}"
+        varied = [] if unknown else [{**guide.settings, **cell} for cell in cells]
+        faults = (registry.faults({"kind": guide.kind, "settings": each}) for each in varied)
+        for fault in dict.fromkeys(itertools.chain.from_iterable(faults)):
+            yield values, fault.removeprefix("settings").lstrip(".: ")
+
+
+def occurring_twice(key: str, values: Sequence[float]) -> Iterator[tuple[str, str]]:
+    """A fault of `key` for each of its values with the name of an earlier one."""
+    names = [f"{value:g}" for value in values]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            yield key, f"{name} occurs twice"
 
 
 class AblationTable(ShowsPassAtK):
@@ -109,7 +128,11 @@ class AblationTable(ShowsPassAtK):
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         settings = {f"grid.{setting}": setting for setting in self.grid}
-        yield from faults_of_varied(around, self.algorithm, "algorithm", settings)
+        yield from faults_of_varied(
+            around, self.algorithm, "algorithm", settings, "grid", self.cells()
+        )
+        for setting, values in self.grid.items():
+            yield from occurring_twice(f"grid.{setting}", values)
 
     def table(self, display: Display) -> TableDocument:
         rows = pooled(display.frame("pass_at_k"), display)

@@ -30,6 +30,7 @@ from sage.exhibits.pooled_pass_at_k import (
     marks_said,
     numbers_of_runs,
     pooled,
+    samples_said,
     shown_ks,
     sizes,
 )
@@ -153,11 +154,7 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
 
 def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     """Intervals, marks after so many `tests` at each k, the weight of one problem."""
-    evaluation, counts = display.evaluation, sizes(rows, display)
-    samples = f"{evaluation.samples} samples per problem"
-    if len(evaluation.seeds) > 1:
-        samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
-    runs = numbers_of_runs(rows)
+    counts, runs = sizes(rows, display), numbers_of_runs(rows)
     over = " over problems and training runs, whose variances add"
     if runs == [0]:
         over = " over problems"
@@ -166,8 +163,9 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     elif runs[0] == 1:
         over += " (over problems alone where one of the two was trained once)"
     most, several = int(tests.max()) if len(tests) else 0, len(display.rows) > 1
+    start = f"{display.heading}: pass@k in percent, the unbiased estimate from"
     sentences = [
-        f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
+        f"{start} {samples_said(display)}.",
         f"Below each value: {interval_name(runs)}."
         + f" Δ: the difference from {display.title(display.baseline)} in points, paired by problem "
         "and seed, with its 95 % interval." * several,

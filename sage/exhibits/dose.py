@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.ablation import faults_of_varied
+from sage.exhibits.ablation import faults_of_varied, occurring_twice
 from sage.exhibits.kind import Display, Findings, Kind, Measuring
 from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
@@ -122,9 +122,14 @@ class DoseFigure(Kind):
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        written, cells = {"setting": self.setting}, [{self.setting: value} for value in self.values]
         for place, name in enumerate(self.algorithms):
             key = f"algorithms[{place}]"
-            yield from faults_of_varied(around, name, key, {"setting": self.setting})
+            yield from faults_of_varied(around, name, key, written, "values", cells)
+        yield from occurring_twice("values", self.values)
+        yield from occurring_twice("kl_coefficients", self.kl_coefficients)
+        if self.clamp[0] > self.clamp[1]:
+            yield "clamp", f"must be [lowest, highest], not {self.clamp}"
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         cells = [
@@ -181,6 +186,8 @@ class DoseFigure(Kind):
                 for beta, value in zip(frame["kl_coefficient"], frame["setting"], strict=True)
             ]
         )
+        if cells.duplicated(["estimator", "cell", "k"]).any():  # methods of the same estimator
+            cells["cell"] = frame["algorithm"].map(display.title)
         groups = (
             (_title(estimator), titled_by(rows, "k", "cell"))
             for estimator, rows in cells.groupby("estimator", sort=False)
@@ -244,8 +251,8 @@ class DoseFigure(Kind):
         from sage.rendering.style import plain_ticks
 
         frame = display.frame("effects")
-        frame = frame[frame["guide_dose"] > 0]
-        estimators, ks = list(frame["estimator"].unique()), sorted(frame["k"].unique())
+        ks, frame = sorted(frame["k"].unique()), frame[frame["guide_dose"] > 0]
+        estimators = list(frame["estimator"].unique())
         across = max(1, len(estimators))
         figure = Figure(figsize=(4.2 * across, 2.5 * len(ks)), layout="constrained")
         panels = figure.subplots(len(ks), across, squeeze=False, sharex=True)

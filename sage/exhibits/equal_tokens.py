@@ -29,6 +29,7 @@ from sage.exhibits.pooled_pass_at_k import (
     marks_said,
     numbers_of_runs,
     pooled,
+    samples_said,
     shown_ks,
     sizes,
 )
@@ -146,7 +147,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         runs = numbers_of_runs(rows)
         return (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@k in percent, the "
-            f"unbiased estimate from {display.evaluation.samples} samples per problem. Equal "
+            f"unbiased estimate from {samples_said(display)}. Equal "
             f"steps: the final policies. Equal tokens: of {self.snapshots} snapshots of each run "
             f"the one nearest to {_millions(budget)} million completion tokens, the most that "
             f"every run has drawn in training; the snapshots are between {near} % and {far} % away "

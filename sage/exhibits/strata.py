@@ -21,7 +21,7 @@ from sage.rendering.table import (
     table_of,
     titled_by,
 )
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, ResolvedStudy, StudyError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,13 +69,19 @@ class StrataFigure(Kind):
         return self.snapshots
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """`trained` are the strata that RL's problems are of, none where a set has no strata."""
+        """`trained` are the strata that RL's problems are of, none where a set has no strata.
+
+        Raises StudyError for a k of 1, and for fewer samples than k.
+        """
         evaluation, rl = study.evaluation(self.model), study.rl(self.model)
-        draws = evaluation.draws()
+        k, samples = evaluation.primary_k, self.samples or evaluation.samples
+        if k == 1 or samples * len(evaluation.seeds) < k:
+            fault = f"samples {samples} must be at least k = {k}" if k > 1 else "k is 1 like pass@1"
+            raise StudyError(f"exhibits: {name}: {fault} (evaluation.primary_k)")
         return {
-            "evaluation": {**draws, "samples": self.samples or evaluation.samples},
+            "evaluation": {**evaluation.draws(), "samples": samples},
             "bootstrap": evaluation.bootstrap,
-            "k": evaluation.primary_k,
+            "k": k,
             "steps": rl.steps,
             "trained": list(study.problem_set(rl.problems).get("strata") or ()),
         }

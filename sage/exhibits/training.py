@@ -163,7 +163,8 @@ class TrainingFigure(OfTraining):
             draw_lines(axes, drawn, "step", "mean", names, styles, bands)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
-            _widen_if_flat(axes, drawn["mean"])
+            of_bands = drawn.loc[drawn["algorithm"].isin(bands), ["low", "high"]]
+            _widen_if_flat(axes, np.append(drawn["mean"], of_bands))
         add_legend(figure, names, display.study)
         return figure
 
@@ -318,8 +319,8 @@ def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:
     return frame[frame["step"].isin([*steps[::every], steps[-1]])]
 
 
-def _widen_if_flat(axes: Axes, values: pd.Series) -> None:
-    """Show at least two percent around a nearly constant value, so that rounding stays small."""
+def _widen_if_flat(axes: Axes, values: np.ndarray) -> None:
+    """Show at least two percent around nearly constant values, so that rounding stays small."""
     middle, span = float(values.mean()), float(values.max() - values.min())
     if 0 < span < 0.02 * abs(middle):
         axes.set_ylim(middle - 0.02 * abs(middle), middle + 0.02 * abs(middle))

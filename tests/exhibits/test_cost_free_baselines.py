@@ -100,6 +100,29 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     assert isinstance(frames["mixtures"], pd.DataFrame)
 
 
+def test_lines_go_by_step_and_temperature_to_a_baseline_that_need_not_be_shown() -> None:
+    """Temperatures in any order; the finished baseline stands at its own, 1."""
+    own = ["temperatures=[2.0, 0.5]", "algorithms=[grpo_k1_reward]"]
+    study = load_study(
+        "early_stopping", ROOT / "config", [f"exhibits.free_rivals.{each}" for each in own]
+    )
+    rivals = {"temperature-2": 3, "temperature-0.5": 5, "step-20": 7, "step-10": 6}
+    counts = counts_of(
+        base=[[0] * 9],
+        grpo=[[4] * 9],
+        grpo_k1_reward=[[1] * 9],
+        **{n: [[c] * 9] for n, c in rivals.items()},
+    )
+    frames = {
+        "cost_free_baselines": equal_accuracy(counts, "grpo", ["grpo_k1_reward", *rivals], 4, 100),
+        "mixtures": mixture_line(counts, "grpo", 4),
+    }
+    (axes,) = figure_of(study, "free_rivals", **frames).axes
+    _, stopped, temperatures = [np.multiply(8, line.get_xdata()) for line in axes.lines]
+    np.testing.assert_allclose(stopped, [6, 7, 4])
+    np.testing.assert_allclose(temperatures, [5, 4, 3])
+
+
 def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:
     own = ["exhibits.free_rivals.temperatures=[]"]
     study = load_study("early_stopping", ROOT / "config", own)

@@ -15,6 +15,7 @@ from sage.evaluation import snapshots
 from sage.evaluation.snapshots import by_step
 from sage.exhibits import kind_of, load_study
 from sage.report.opening import findings_of
+from sage.study import StudyError
 
 STEPS = {"base": 0, "step-50": 50, "grpo": 100}
 
@@ -75,6 +76,21 @@ def test_what_cannot_be_said_is_refused() -> None:
         by_step(COUNTS[COUNTS["algorithm"] != "base"], STEPS, [], 2, 100)
     with pytest.raises(ValueError, match=r"pass@8 of 4 samples; it is known for \[1, 2, 4\]"):
         by_step(COUNTS, STEPS, [], 8, 100)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("evaluation.primary_k=1", "strata: k is 1 like pass@1"),
+        ("exhibits.strata.samples=8", "strata: samples 8 must be at least k = 16"),
+    ],
+)
+def test_a_k_that_says_nothing_more_is_refused_before_the_first_job(
+    setting: str, said: str
+) -> None:
+    study = load_study("mini", ROOT / "config", [setting])
+    with pytest.raises(StudyError, match=said):
+        kind_of(study, "strata").settings(study, "strata")
 
 
 def test_moments_are_drawn_before_the_end_and_joined_with_the_evaluation(
