@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import pandas as pd
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import (
+    PARTS,
     ShowsPassAtK,
     estimates,
     numbers_of_runs,
@@ -24,11 +24,10 @@ from sage.exhibits.pooled_pass_at_k import (
 from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
-    Cell,
     Column,
-    Record,
     Table,
     TableDocument,
+    cell_of,
     share_cell,
     table_of,
     titled_by,
@@ -175,18 +174,19 @@ class AblationTable(ShowsPassAtK):
         """The first setting in rows, the second in columns."""
         first, *second = self.grid
         across = self.grid[second[0]] if second else [0.0]
+        ends = [*PARTS, "mark"]
         columns: list[Column] = [
-            (f"{second[0]} {value:g}" if second else "", f"pass@{k}", partial(_cell, (value, k)))
+            (
+                f"{second[0]} {value:g}" if second else "",
+                f"pass@{k}",
+                cell_of(share_cell, (value, k), ends=ends),
+            )
             for value in across
             for k in dict.fromkeys(table["k"])
         ]
         beside = table[second[0]] if second else [0.0] * len(table)
         at: list[Any] = [*zip(beside, table["k"], strict=True)]
-        placed = table.assign(down=[f"{value:g}" for value in table[first]], at=at)
+        down = [f"{value:g}" for value in table[first]]
+        placed = table.assign(down=down, at=at, mark=["own" * own for own in table["own"]])
         rows = titled_by(placed, "at", "down")
         return table_of(first.replace("_", " ").capitalize(), columns, [("", rows)])
-
-
-def _cell(at: tuple[float, int], row: Record) -> Cell:
-    cell = row[at]
-    return share_cell(cell["value"], cell["low"], cell["high"], "own" if cell["own"] else "")

@@ -160,8 +160,7 @@ def _number(name: str, form: str, row: Record) -> Cell:
 
 
 def _share(row: Record) -> Cell:
-    value, low, high = (row[each] for each in ("differ", "differ_low", "differ_high"))
-    return Cell(NONE, mark="nil") if np.isnan(value) else share_cell(value, low, high)
+    return share_cell(row["differ"], row["differ_low"], row["differ_high"], missing=NONE)
 
 
 def _points(row: Record) -> Cell:

@@ -178,7 +178,7 @@ class DoseFigure(Kind):
             ("Dose", "KL term", partial(_dose, "kl_dose")),
         ]
         for k in sorted(frame["k"].unique()):
-            columns.append((f"pass@{k}", "no guide", partial(_without, k)))
+            columns.append((f"pass@{k}", "no guide", cell_of(percent, k, ends=["without"])))
             columns.append((f"pass@{k}", "guide − none", cell_of(points_cell, k)))
         cells = frame.assign(
             cell=[
@@ -314,7 +314,3 @@ def _adds(what: str, value: float, low: float, high: float) -> str:
 
 def _dose(name: str, row: Record) -> str:
     return number_text(next(iter(row.values()))[name], ".3f")
-
-
-def _without(k: int, row: Record) -> str:
-    return percent(row[k]["without"])

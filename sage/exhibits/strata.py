@@ -147,27 +147,21 @@ class StrataFigure(Kind):
         """A panel for pass@1 and one for pass@k; a line with its band for each part."""
         from matplotlib.ticker import MaxNLocator
 
-        from sage.rendering.style import (
-            draw_band,
-            grid_of_panels,
-            in_percent,
-            legend_below,
-            line_look,
-        )
+        from sage.rendering import style
 
         frame, styles = display.frame("by_step"), styles_in_order([*PARTS])
-        figure, panels = grid_of_panels(2, (4.0, 3.0))
+        figure, panels = style.grid_of_panels(2, (4.0, 3.0))
         sizes = frame.drop_duplicates("part").set_index("part")["problems"]
         parts = [part for part in PARTS if part in sizes.index]
         for axes, k in zip(panels, sorted(set(frame["k"])), strict=True):
             for part in parts:
                 own = frame[(frame["k"] == k) & (frame["part"] == part)].sort_values("step")
-                draw_band(axes, own, "step", styles[part].hex)
-                axes.plot(own["step"], own["value"], **line_look(styles[part]))
+                style.draw_band(axes, own, "step", styles[part].hex)
+                axes.plot(own["step"], own["value"], **style.line_look(styles[part]))
             axes.set(title=f"pass@{k}", xlabel="steps of RL", ylabel=f"pass@{k} (%)")
             axes.set_ylim(bottom=0.0)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            in_percent(axes.yaxis)
+            style.in_percent(axes.yaxis)
         entries = [(f"{PARTS[part]} ({sizes[part]} problems)", styles[part]) for part in parts]
-        legend_below(figure, entries)
+        style.legend_below(figure, entries)
         return figure

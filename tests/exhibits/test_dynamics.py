@@ -63,9 +63,7 @@ def test_histories_are_read_from_policies_folders(tmp_path: Path) -> None:
         read_histories(folders)
 
 
-def test_gradient_norms_are_measured_from_the_histories_of_an_exhibits_rows(
-    tmp_path: Path,
-) -> None:
+def test_gradient_norms_are_measured_from_the_histories_of_its_methods(tmp_path: Path) -> None:
     results, study = Results(tmp_path), a_study()
     table5 = EXHIBITS["table5"]
     assert isinstance(table5, GradientTable)

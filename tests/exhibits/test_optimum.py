@@ -16,13 +16,7 @@ from trainers import write_parent
 
 from sage.exhibits import load_study
 from sage.exhibits.kind import Measuring
-from sage.exhibits.optimum import (
-    divergence,
-    effective_size,
-    log_q_of,
-    optimal_weights,
-    optimum_row,
-)
+from sage.exhibits.optimum import divergence, effective_size, log_q_of, optimal_weights, optimum_row
 from sage.problems.record import write_problems
 from sage.runtime.manifest import Manifest
 from sage.study import StudyError

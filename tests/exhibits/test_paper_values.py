@@ -6,11 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pages import a_table
-from report_frames import (
-    ROOT,
-    a_study,
-    changed,
-)
+from report_frames import ROOT, a_study, changed
 
 from sage.exhibits import PAPER, load_study, tables_of, write_piece
 from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
