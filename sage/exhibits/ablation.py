@@ -12,15 +12,9 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
+from sage.exhibits import pooled_pass_at_k as pass_at_k
 from sage.exhibits.kind import Display
-from sage.exhibits.pooled_pass_at_k import (
-    PARTS,
-    ShowsPassAtK,
-    estimates,
-    numbers_of_runs,
-    pooled,
-    shown_ks,
-)
+from sage.exhibits.pooled_pass_at_k import PARTS, ShowsPassAtK, estimates, pooled
 from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
@@ -121,8 +115,8 @@ class AblationTable(ShowsPassAtK):
                 settings = {**parent.guide.settings, **cell}
                 guide = parent.guide.model_copy(update={"settings": settings})
                 words = ", ".join(f"{key} {value:g}" for key, value in cell.items())
-                title = f"{parent.title} ({words})"
-                rows[name] = parent.model_copy(update={"guide": guide, "title": title})
+                own = {"guide": guide, "title": f"{parent.title} ({words})"}
+                rows[name] = parent.model_copy(update=own)
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -135,9 +129,18 @@ class AblationTable(ShowsPassAtK):
 
     def table(self, display: Display) -> TableDocument:
         rows = pooled(display.frame("pass_at_k"), display)
-        frame = self._frame(rows, display)
-        runs = numbers_of_runs(rows)
-        return TableDocument(frame, self._view(frame), self._caption(frame, runs, display))
+        frame, runs = self._frame(rows, display), pass_at_k.numbers_of_runs(rows)
+        first, *second = self.grid
+        ks = " / ".join(f"pass@{k}" for k in sorted(frame["k"].unique()))
+        layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
+        own = " Marked: the settings used in every other table." if frame["own"].any() else ""
+        caption = (
+            f"{display.heading}, {display.title(self.algorithm)} on "
+            f"{display.titles[self.benchmark]}: {ks} in percent. {layout}{own} Beneath each value "
+            f"is its {interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
+            "some cell is always the highest by chance."
+        )
+        return TableDocument(frame, self._view(frame), caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         frame = self._frame(pooled(display.frame("pass_at_k"), display), display)
@@ -149,25 +152,12 @@ class AblationTable(ShowsPassAtK):
         Columns: the grid's keys, `algorithm` (the cell's method), `own` (whether these are the
         method's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
         """
-        ks = shown_ks(rows, display.evaluation.primary_k)
+        ks = pass_at_k.shown_ks(rows, display.evaluation.primary_k)
         by_k = {k: estimates(rows, self.benchmark, k, display.rows) for k in ks}
-        table: list[dict[str, Any]] = []
-        for cell, row in zip(self.cells(), display.rows, strict=True):
-            for k in ks:
-                name = {"algorithm": row, "own": row == self.algorithm, "k": k}
-                table.append({**cell, **name, **by_k[k].loc[row]})
-        return pd.DataFrame(table)
-
-    def _caption(self, table: pd.DataFrame, runs: list[int], display: Display) -> str:
-        first, *second = self.grid
-        ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
-        layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
-        own = " Marked: the settings used in every other table." if table["own"].any() else ""
-        return (
-            f"{display.heading}, {display.title(self.algorithm)} on "
-            f"{display.titles[self.benchmark]}: {ks} in percent. {layout}{own} Beneath each value "
-            f"is its {interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
-            "some cell is always the highest by chance."
+        return pd.DataFrame(
+            {**cell, "algorithm": row, "own": row == self.algorithm, "k": k, **by_k[k].loc[row]}
+            for cell, row in zip(self.cells(), display.rows, strict=True)
+            for k in ks
         )
 
     def _view(self, table: pd.DataFrame) -> Table:

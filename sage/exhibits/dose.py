@@ -149,10 +149,9 @@ class DoseFigure(Kind):
 
     def measure(self, job: Measuring) -> None:
         from sage.evaluation.histories import read_histories
-        from sage.exhibits.dose_effects import Cell as DoseCell
-        from sage.exhibits.dose_effects import dose_tables
+        from sage.exhibits.dose_effects import Cell, dose_tables
 
-        cells = [DoseCell(**cell) for cell in job.settings["cells"]]
+        cells = [Cell(**cell) for cell in job.settings["cells"]]
         effects, slopes = dose_tables(
             job.counts({name for cell in cells for name in (cell.guided, cell.plain)}),
             read_histories(job.files["policies"]),
@@ -298,7 +297,6 @@ class DoseFigure(Kind):
 
 
 def _title(estimator: Any) -> str:
-    """The name of an estimator that readers see."""
     return _TITLES.get(estimator, str(estimator))
 
 

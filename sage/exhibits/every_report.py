@@ -17,16 +17,7 @@ from sage.evaluation.metrics import RATED
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, number_text, percent
-from sage.rendering.table import (
-    Cell,
-    Column,
-    Record,
-    TableDocument,
-    cell_of,
-    share_cell,
-    table_of,
-    titled,
-)
+from sage.rendering.table import Cell, Column, Record, TableDocument, share_cell, table_of, titled
 from sage.study import ResolvedStudy
 
 _ALWAYS = ("correct", "wrong", "unparsed", "truncated")
@@ -84,7 +75,7 @@ class GradingTable(OfWholeStudy):
             "answer took too long. Truncated: cut off at the token limit; a truncated completion "
             "also has one of the other statuses."
         )
-        counted = ("Completions", cell_of(grouped, ends=["n_samples"]))
+        counted = ("Completions", partial(_count, "n_samples"))
         summary = "Statuses of every method’s completions"
         return self.document(display, frame, [*columns, counted], caption, summary)
 
@@ -135,8 +126,8 @@ class SupportTable(OfWholeStudy):
     def table(self, display: Display) -> TableDocument:
         support = display.frame("support")
         frame = support[support["train_seed"] == POOLED].reset_index(drop=True)
-        columns = [(title, cell_of(grouped, ends=[name])) for name, title in _COUNTS.items()]
-        columns += [(title, cell_of(_score, ends=[name])) for name, title in _SHARES.items()]
+        columns = [(title, partial(_count, name)) for name, title in _COUNTS.items()]
+        columns += [(title, partial(_score, name)) for name, title in _SHARES.items()]
         epsilon = ", ".join(f"{value:.2g}" for value in sorted(set(frame["epsilon"])))
         caption = (
             "Problems solved by any sample before and after RL, added over training seeds. "
@@ -164,11 +155,11 @@ class ContaminationTable(Shows):
         frame = display.frame("contamination")
 
         columns: list[Column] = [
-            ("", "Problems", cell_of(grouped, ends=["problems"])),
+            ("", "Problems", partial(_count, "problems")),
             ("", "Same text", lambda row: _or_nil(grouped(row["exact"]), row["exact"])),
             ("", "Near", lambda row: _or_nil(grouped(row["ngram"]), row["ngram"])),
             ("", "Share (%)", lambda row: _or_nil(percent(row["share"]), row["share"])),
-            ("", "In training", cell_of(grouped, ends=["training_overlapping"])),
+            ("", "In training", partial(_count, "training_overlapping")),
         ]
         groups = (
             (
@@ -229,5 +220,9 @@ def _or_nil(text: str, value: float) -> Cell:
     return Cell(text, mark="" if value else "nil")
 
 
-def _score(value: float) -> str:
-    return number_text(value, ".2f")
+def _count(name: str, row: Record) -> str:
+    return grouped(row[name])
+
+
+def _score(name: str, row: Record) -> str:
+    return number_text(row[name], ".2f")

@@ -145,7 +145,6 @@ def _outer(study: ResolvedStudy, name: str) -> bool:
 
 
 def _far(place: np.ndarray, limits: Sequence[tuple[float, float]]) -> bool:
-    """Whether a place is far outside the limits."""
     low, high = np.array(limits).T
     return bool((np.abs(place - (low + high) / 2) > (0.5 + _FAR) * (high - low)).any())
 

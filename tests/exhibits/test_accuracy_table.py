@@ -151,11 +151,7 @@ class TestAccuracy:
         write_document(document, csv)
         ends = " value", " low", " high", " delta"
         numbers = [name for name in table if name.endswith(ends)]
-        back = pd.read_csv(
-            csv,
-            na_values={name: [""] for name in numbers},
-            keep_default_na=False,
-        )
+        back = pd.read_csv(csv, na_values={name: [""] for name in numbers}, keep_default_na=False)
         pd.testing.assert_frame_equal(back, table, check_exact=True)
         assert csv.read_text().startswith(
             "algorithm,title,easy pass@1 value,easy pass@1 low,easy pass@1 high,easy pass@1 mark,"

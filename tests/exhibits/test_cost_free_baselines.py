@@ -59,11 +59,8 @@ def test_each_run_is_sampled_before_its_end_and_hotter_at_its_end(tmp_path: Path
     ]
     assert tokens == 6 * 2 * 2
     assert counts["algorithm"].unique().tolist() == ["step-20", "temperature-1.5", "temperature-2"]
-    assert counts.groupby("algorithm")["correct"].sum().to_dict() == {
-        "step-20": 2,
-        "temperature-1.5": 2,
-        "temperature-2": 0,
-    }
+    right = counts.groupby("algorithm")["correct"].sum().to_dict()
+    assert right == {"step-20": 2, "temperature-1.5": 2, "temperature-2": 0}
 
 
 def test_the_line_of_mixtures_goes_from_the_baseline_to_the_base() -> None:

@@ -146,13 +146,17 @@ def ends(found: dict[str, float], start: str = "") -> tuple[float, float]:
 
 
 def test_frequency_pools_and_averages() -> None:
-    """Problems with 3 of 4, none of 0 and 1 of 2: pooled 4/6, averaged (3/4 + 1/2) / 2."""
+    """Problems with 3 of 4, none of 0 and 1 of 2: pooled 4/6, averaged (3/4 + 1/2) / 2; and two
+    runs of two problems."""
     found = frequency(np.array([[3, 0, 1]]), np.array([[4, 0, 2]]), draws=2_000)
     assert found["pooled"] == pytest.approx(4 / 6)
     assert found["per_problem"] == pytest.approx(0.625)
     for name, start in (("pooled", ""), ("per_problem", "per_problem_")):
         low, high = ends(found, start)
         assert 0.0 <= low < found[name] < high <= 1.0
+    two = frequency(np.array([[1, 0], [2, 1]]), np.array([[1, 1], [3, 1]]), draws=200)
+    assert two["pooled"] == pytest.approx(4 / 6)
+    assert two["per_problem"] == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
 
 
 def test_with_equal_counts_the_interval_is_that_of_the_mean() -> None:
@@ -206,16 +210,9 @@ def test_shares_beyond_the_base_are_of_each_run_and_problem() -> None:
     rows = [("base", 0, 1.0), ("base", 0, 2.0), ("base", 0, 3.0)]
     rows += [("a", 1, 2.0), ("a", 1, 9.0), ("a", 2, 2.1), ("a", 2, 9.0)]
     frame = pd.DataFrame(rows, columns=["algorithm", "train_seed", "perplexity"])
-    shares = tail_shares(frame.assign(problem_id="p"), level=0.5).set_index(
-        ["algorithm", "train_seed"]
-    )["share"]
+    shares = tail_shares(frame.assign(problem_id="p"), level=0.5)
+    shares = shares.set_index(["algorithm", "train_seed"])["share"]
     assert shares.to_dict() == {("a", 1): 0.5, ("a", 2): 1.0, ("base", 0): pytest.approx(1 / 3)}
-
-
-def test_frequency_takes_training_seeds_together() -> None:
-    found = frequency(np.array([[1, 0], [2, 1]]), np.array([[1, 1], [3, 1]]), draws=200)
-    assert found["pooled"] == pytest.approx(4 / 6)
-    assert found["per_problem"] == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
 
 
 def test_a_frequency_of_0_or_1_has_the_interval_of_its_problems() -> None:

@@ -47,11 +47,8 @@ def test_parts_are_the_strata_that_rl_trains_on_and_the_others() -> None:
     frame = by_step(COUNTS, STEPS, ["plain", "turn"], 2, 200)
     assert frame["step"].tolist() == [0, 0, 50, 50, 100, 100] * 3
     shown = frame.set_index(["part", "step", "k"])
-    assert shown["problems"].groupby("part").first().to_dict() == {
-        "all": 4,
-        "others": 2,
-        "trained": 2,
-    }
+    sizes = shown["problems"].groupby("part").first().to_dict()
+    assert sizes == {"all": 4, "others": 2, "trained": 2}
     values, changes = shown["value"], shown["change"]
     assert values["trained", 0, 2] == pytest.approx((5 / 6 + 1 / 2) / 2)
     assert values["trained", 50, 1] == pytest.approx(3 / 4)
