@@ -2,9 +2,7 @@
 
 They are built from pass@k metrics and from paired comparisons. Only the comparisons decide what is
 bold. The frame and the CSV file hold shares in [0, 1]; text for readers is in percent. A second
-table compares the unbiased estimate with the paper's way of computing pass@k from the same samples:
-pass@1 is the share of problems with a correct first sample, pass@n that of problems with any
-correct sample among n, both as mean and standard deviation over evaluation seeds.
+table compares the unbiased estimate with the paper's way of computing pass@k.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Accuracy and coverage of every method at equal steps and at equal drawn tokens, in one table.
 
-Equal steps are the final policies. Methods draw unequally many tokens in equally many steps:
-completions differ in length, and dynamic sampling draws groups that it drops. The budget is the
-largest number of completion tokens that every run has drawn. Each run is looked at in the snapshot
-nearest to it, the end of training included, so no run is favoured; how far it is from the budget
-is part of the table.
+Methods draw unequally many tokens in equally many steps: completions differ in length, and dynamic
+sampling draws groups that it drops. Each run is looked at in the snapshot nearest to the budget,
+the end of training included, so no run is favoured; how far it is from that is part of the table.
 """
 
 from __future__ import annotations

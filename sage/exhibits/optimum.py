@@ -157,9 +157,9 @@ class OptimumTable(ExhibitOfRows, Kind):
             "the optimum, in percent. KL: its divergence from the base in nats, beside the one "
             "that the completions of its first training run show. Moved: percentage of the mass of "
             "right completions that a guide moves to other right completions. log q gap: right "
-            "minus wrong completions of a problem. Samples: effective sample size. A guide is "
-            "taken with the base's entropies, which training changes, and at the end of its "
-            "schedule, where the random guide is 1."
+            "minus wrong completions of a problem, over all problems with both. Samples: effective "
+            "sample size. A guide is taken with the base's entropies, which training changes, and "
+            "at the end of its schedule, where the random guide is 1."
         )
         return display.document(frame, columns, caption)
 

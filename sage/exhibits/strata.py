@@ -14,6 +14,7 @@ from sage.rendering.lines import styles_in_order
 from sage.rendering.numbers import interval_of_points, percent, points
 from sage.rendering.table import (
     Column,
+    Record,
     TableDocument,
     cell_of,
     points_cell,
@@ -107,12 +108,7 @@ class StrataFigure(Kind):
         if not {"trained", "others"} <= rows.keys():
             return Findings()
         k, own = int(end["k"].iloc[0]), method_title(study, self.algorithm)
-        there, elsewhere = (
-            f"from {percent(row['value'] - row['change'])} to {percent(row['value'])} % "
-            f"({points(row['change'])} points, "
-            f"{interval_of_points(row['change_low'], row['change_high'])})"
-            for row in (rows["trained"], rows["others"])
-        )
+        there, elsewhere = (_moved(rows[part]) for part in ("trained", "others"))
         said = (
             f"{study.model(self.model).title}: {own} moves pass@{k} {there} on the strata that it "
             f"trains on, and {elsewhere} on the others."
@@ -165,3 +161,10 @@ class StrataFigure(Kind):
         entries = [(f"{PARTS[part]} ({sizes[part]} problems)", styles[part]) for part in parts]
         style.legend_below(figure, entries)
         return figure
+
+
+def _moved(row: Record) -> str:
+    """``from 40.1 to 52.3 % (+12.2 points, +8.0 to +16.3)``."""
+    limits = interval_of_points(row["change_low"], row["change_high"])
+    change = ", ".join(filter(None, [f"{points(row['change'])} points", limits]))
+    return f"from {percent(row['value'] - row['change'])} to {percent(row['value'])} % ({change})"
