@@ -296,9 +296,8 @@ def log_q(weights: Sequence[np.ndarray], inputs: np.ndarray) -> np.ndarray:
 
 def _norm(stage: str, row: Record) -> Cell:
     """A norm with the range of runs, if it has one."""
-    if stage not in row:
-        return Cell(NONE, mark="nil")
-    value, low, high = (row[stage][end] for end in ("value", "low", "high"))
+    own = row.get(stage, {})
+    value, low, high = (own.get(end, math.nan) for end in ("value", "low", "high"))
     if math.isnan(value):
         return Cell(NONE, mark="nil")
     return Cell(f"{value:.3f}", "" if math.isnan(low + high) else f"{low:.3f}–{high:.3f}")

@@ -13,6 +13,7 @@ from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
+from sage.rendering.forest import Line, forest
 from sage.rendering.numbers import NONE, duration, grouped, p_text, points
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example
@@ -212,6 +213,20 @@ def test_the_toy_table_holds_the_numbers_of_the_example() -> None:
     assert ratio > table.loc["guide ratio required by Theorem 4.3", "rare"]
     assert table.loc["probability, SAGE", "rare"] > 0.01 > table.loc["probability, RLVR", "rare"]
     assert "is met for the rare completion, which rises above the threshold" in toy_caption(example)
+
+
+@pytest.mark.parametrize(
+    ("high", "ticks"),
+    [
+        (0.004, ["−0.2", "0", "+0.2", "+0.4"]),
+        (0.2, ["−10", "0", "+10", "+20"]),
+        (0.0, ["−0.2", "−0.1", "0"]),
+    ],
+)
+def test_ticks_of_a_forest_have_their_signs(high: float, ticks: list[str]) -> None:
+    drawn = forest([Line("a", "b", high / 2, -high / 2 or -0.002, high)])
+    assert drawn is not None
+    assert [text for _, text in drawn.ticks] == ticks
 
 
 def test_numbers_and_times_are_readable() -> None:
