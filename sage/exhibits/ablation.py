@@ -6,29 +6,22 @@ No claim is made about which cell is best.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
 
+from sage.exhibits import pooled_pass_at_k as pass_at_k
 from sage.exhibits.kind import Display
-from sage.exhibits.pooled_pass_at_k import (
-    ShowsPassAtK,
-    estimates,
-    numbers_of_runs,
-    pooled,
-    shown_ks,
-)
+from sage.exhibits.pooled_pass_at_k import PARTS, ShowsPassAtK, estimates, pooled
 from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
-    Cell,
     Column,
-    Record,
     Table,
     TableDocument,
+    cell_of,
     share_cell,
     table_of,
     titled_by,
@@ -38,20 +31,39 @@ from sage.study.exhibit import Surroundings
 
 
 def faults_of_varied(
-    around: Surroundings, name: str, key: str, settings: Mapping[str, str]
+    around: Surroundings,
+    name: str,
+    key: str,
+    settings: Mapping[str, str],
+    values: str,
+    cells: Sequence[Mapping[str, float]],
 ) -> Iterator[tuple[str, str]]:
     """Why the guide of the method `name`, written under `key`, cannot be varied: it has none, or
-    not one of `settings`, by the keys under which they are written."""
+    not one of `settings`, by the keys under which they are written, or it cannot have the settings
+    of one of `cells`, which are written under `values`."""
     row = around.algorithms.get(name)
     if row is not None and row.guide is None:
         message = "has no guide, so no guide settings can be varied; name a method with a guide"
         yield key, f"{name!r} {message}"
     elif row is not None and row.guide is not None:
-        known = REGISTRIES["guide"].settings(row.guide.kind).model_fields
-        what = f"a setting of the guide {row.guide.kind!r}"
-        for written, setting in settings.items():
-            if setting not in known:
-                yield written, f"{setting!r} is not {what}{nearest(setting, known)}"
+        guide, registry = row.guide, REGISTRIES["guide"]
+        known = registry.settings(guide.kind).model_fields
+        what = f"a setting of the guide {guide.kind!r}"
+        unknown = {written: name for written, name in settings.items() if name not in known}
+        for written, setting in unknown.items():
+            yield written, f"{setting!r} is not {what}{nearest(setting, known)}"
+        varied = [] if unknown else [{**guide.settings, **cell} for cell in cells]
+        faults = (registry.faults({"kind": guide.kind, "settings": each}) for each in varied)
+        for fault in dict.fromkeys(itertools.chain.from_iterable(faults)):
+            yield values, fault.removeprefix("settings").lstrip(".: ")
+
+
+def occurring_twice(key: str, values: Sequence[float]) -> Iterator[tuple[str, str]]:
+    """A fault of `key` for each of its values with the name of an earlier one."""
+    names = [f"{value:g}" for value in values]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            yield key, f"{name} occurs twice"
 
 
 class AblationTable(ShowsPassAtK):
@@ -103,19 +115,32 @@ class AblationTable(ShowsPassAtK):
                 settings = {**parent.guide.settings, **cell}
                 guide = parent.guide.model_copy(update={"settings": settings})
                 words = ", ".join(f"{key} {value:g}" for key, value in cell.items())
-                title = f"{parent.title} ({words})"
-                rows[name] = parent.model_copy(update={"guide": guide, "title": title})
+                own = {"guide": guide, "title": f"{parent.title} ({words})"}
+                rows[name] = parent.model_copy(update=own)
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         settings = {f"grid.{setting}": setting for setting in self.grid}
-        yield from faults_of_varied(around, self.algorithm, "algorithm", settings)
+        yield from faults_of_varied(
+            around, self.algorithm, "algorithm", settings, "grid", self.cells()
+        )
+        for setting, values in self.grid.items():
+            yield from occurring_twice(f"grid.{setting}", values)
 
     def table(self, display: Display) -> TableDocument:
         rows = pooled(display.frame("pass_at_k"), display)
-        frame = self._frame(rows, display)
-        runs = numbers_of_runs(rows)
-        return TableDocument(frame, self._view(frame), self._caption(frame, runs, display))
+        frame, runs = self._frame(rows, display), pass_at_k.numbers_of_runs(rows)
+        first, *second = self.grid
+        ks = " / ".join(f"pass@{k}" for k in sorted(frame["k"].unique()))
+        layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
+        own = " Marked: the settings used in every other table." if frame["own"].any() else ""
+        caption = (
+            f"{display.heading}, {display.title(self.algorithm)} on "
+            f"{display.titles[self.benchmark]}: {ks} in percent. {layout}{own} Beneath each value "
+            f"is its {interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
+            "some cell is always the highest by chance."
+        )
+        return TableDocument(frame, self._view(frame), caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         frame = self._frame(pooled(display.frame("pass_at_k"), display), display)
@@ -127,43 +152,31 @@ class AblationTable(ShowsPassAtK):
         Columns: the grid's keys, `algorithm` (the cell's method), `own` (whether these are the
         method's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
         """
-        ks = shown_ks(rows, display.evaluation.primary_k)
+        ks = pass_at_k.shown_ks(rows, display.evaluation.primary_k)
         by_k = {k: estimates(rows, self.benchmark, k, display.rows) for k in ks}
-        table: list[dict[str, Any]] = []
-        for cell, row in zip(self.cells(), display.rows, strict=True):
-            for k in ks:
-                name = {"algorithm": row, "own": row == self.algorithm, "k": k}
-                table.append({**cell, **name, **by_k[k].loc[row]})
-        return pd.DataFrame(table)
-
-    def _caption(self, table: pd.DataFrame, runs: list[int], display: Display) -> str:
-        first, *second = self.grid
-        ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
-        layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
-        own = " Marked: the settings used in every other table." if table["own"].any() else ""
-        return (
-            f"{display.heading}, {display.title(self.algorithm)} on "
-            f"{display.titles[self.benchmark]}: {ks} in percent. {layout}{own} Beneath each value "
-            f"is its {interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
-            "some cell is always the highest by chance."
+        return pd.DataFrame(
+            {**cell, "algorithm": row, "own": row == self.algorithm, "k": k, **by_k[k].loc[row]}
+            for cell, row in zip(self.cells(), display.rows, strict=True)
+            for k in ks
         )
 
     def _view(self, table: pd.DataFrame) -> Table:
         """The first setting in rows, the second in columns."""
         first, *second = self.grid
         across = self.grid[second[0]] if second else [0.0]
+        ends = [*PARTS, "mark"]
         columns: list[Column] = [
-            (f"{second[0]} {value:g}" if second else "", f"pass@{k}", partial(_cell, (value, k)))
+            (
+                f"{second[0]} {value:g}" if second else "",
+                f"pass@{k}",
+                cell_of(share_cell, (value, k), ends=ends),
+            )
             for value in across
             for k in dict.fromkeys(table["k"])
         ]
         beside = table[second[0]] if second else [0.0] * len(table)
         at: list[Any] = [*zip(beside, table["k"], strict=True)]
-        placed = table.assign(down=[f"{value:g}" for value in table[first]], at=at)
+        down = [f"{value:g}" for value in table[first]]
+        placed = table.assign(down=down, at=at, mark=["own" * own for own in table["own"]])
         rows = titled_by(placed, "at", "down")
         return table_of(first.replace("_", " ").capitalize(), columns, [("", rows)])
-
-
-def _cell(at: tuple[float, int], row: Record) -> Cell:
-    cell = row[at]
-    return share_cell(cell["value"], cell["low"], cell["high"], "own" if cell["own"] else "")

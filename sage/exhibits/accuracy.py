@@ -2,9 +2,7 @@
 
 They are built from pass@k metrics and from paired comparisons. Only the comparisons decide what is
 bold. The frame and the CSV file hold shares in [0, 1]; text for readers is in percent. A second
-table compares the unbiased estimate with the paper's way of computing pass@k from the same samples:
-pass@1 is the share of problems with a correct first sample, pass@n that of problems with any
-correct sample among n, both as mean and standard deviation over evaluation seeds.
+table compares the unbiased estimate with the paper's way of computing pass@k.
 """
 
 from __future__ import annotations
@@ -16,23 +14,9 @@ from typing import Literal
 
 import pandas as pd
 
+from sage.exhibits import pooled_pass_at_k as pass_at_k
 from sage.exhibits.kind import Display
-from sage.exhibits.pooled_pass_at_k import (
-    PARTS,
-    OnBenchmarks,
-    ShowsPassAtK,
-    compared,
-    differences,
-    estimate_cell,
-    estimate_columns,
-    estimates,
-    marks_of,
-    marks_said,
-    numbers_of_runs,
-    pooled,
-    shown_ks,
-    sizes,
-)
+from sage.exhibits.pooled_pass_at_k import PARTS, OnBenchmarks, ShowsPassAtK, estimates, pooled
 from sage.rendering.labels import AVERAGE, interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import NONE, listing, percent
 from sage.rendering.table import (
@@ -87,10 +71,10 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
         for benchmark, ks in column_groups(frame).items():
             for k in ks:
                 title, start = display.titles[benchmark], f"{benchmark} pass@{k}"
-                columns.append((title, f"pass@{k}", partial(estimate_cell, start)))
+                columns.append((title, f"pass@{k}", partial(pass_at_k.estimate_cell, start)))
                 ends = [f"{start} delta{end}" for end in _ENDS]
                 columns.append((title, "Δ", cell_of(partial(points_cell, missing=""), ends=ends)))
-        caption = _caption(rows, compared(comparisons, display)["n_tests"], display)
+        caption = _caption(rows, pass_at_k.compared(comparisons, display)["n_tests"], display)
         document = display.document(frame, columns, caption)
         return replace(document, flat=_flat_cells(frame, display))
 
@@ -120,23 +104,24 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Displ
             "the problem set"
         )
     most = display.evaluation.primary_k
-    adjusted = compared(comparisons, display)
-    apart = differences(comparisons, display, display.baseline)
+    adjusted = pass_at_k.compared(comparisons, display)
+    apart = pass_at_k.differences(comparisons, display, display.baseline)
     blocks: list[pd.DataFrame] = []
     for benchmark in display.benchmarks:
-        for k in shown_ks(rows[rows["benchmark"] == benchmark], most):
+        for k in pass_at_k.shown_ks(rows[rows["benchmark"] == benchmark], most):
             start, measured = f"{benchmark} pass@{k}", estimates(rows, benchmark, k, display.rows)
             here, own = (
                 frame[(frame["benchmark"] == benchmark) & (frame["k"] == k)]
                 for frame in (adjusted, apart)
             )
-            blocks.append(estimate_columns(start, measured, marks_of(measured["value"], here)))
+            marks = pass_at_k.marks_of(measured["value"], here)
+            blocks.append(pass_at_k.estimate_columns(start, measured, marks))
             blocks.append(_deltas(start, own, 1))
     if (places := len(display.benchmarks)) > 1:
-        for k in shown_ks(rows, most):
+        for k in pass_at_k.shown_ks(rows, most):
             start, averages = f"{AVERAGE} pass@{k}", _averages(rows[rows["k"] == k], places)
             averages = averages.reindex(display.rows)
-            blocks.append(estimate_columns(start, averages, [""] * len(averages)))
+            blocks.append(pass_at_k.estimate_columns(start, averages, [""] * len(averages)))
             blocks.append(_deltas(start, apart[apart["k"] == k], places))
     return display.by_method(blocks)
 
@@ -153,11 +138,8 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
 
 def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     """Intervals, marks after so many `tests` at each k, the weight of one problem."""
-    evaluation, counts = display.evaluation, sizes(rows, display)
-    samples = f"{evaluation.samples} samples per problem"
-    if len(evaluation.seeds) > 1:
-        samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
-    runs = numbers_of_runs(rows)
+    counts, runs = pass_at_k.sizes(rows, display), pass_at_k.numbers_of_runs(rows)
+    baseline = display.title(display.baseline)
     over = " over problems and training runs, whose variances add"
     if runs == [0]:
         over = " over problems"
@@ -166,46 +148,38 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     elif runs[0] == 1:
         over += " (over problems alone where one of the two was trained once)"
     most, several = int(tests.max()) if len(tests) else 0, len(display.rows) > 1
+    among = f"all comparisons of this table at that k, of which there are {most}"
+    start = f"{display.heading}: pass@k in percent, the unbiased estimate from"
     sentences = [
-        f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
+        f"{start} {pass_at_k.samples_said(display)}.",
         f"Below each value: {interval_name(runs)}."
-        + f" Δ: the difference from {display.title(display.baseline)} in points, paired by problem "
-        "and seed, with its 95 % interval." * several,
-        _same_seeds_said(runs, display.title(display.baseline)),
+        + f" Δ: the difference from {baseline} in points, paired by problem and seed, with its "
+        "95 % interval." * several,
+        f"A method with fewer runs is compared with the same seeds of {baseline} alone."
+        * (len({*runs} - {0}) > 1),
         seeds_said(runs),
         problems_worth(counts),
-        marks_said(over, f"all comparisons of this table at that k, of which there are {most}")
-        * several,
+        pass_at_k.marks_said(over, among) * several,
         "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
 
 
-def _same_seeds_said(runs: Sequence[int], baseline: str) -> str:
-    """That Δ can differ from the difference of two means; empty where it cannot."""
-    if len({count for count in runs if count}) < 2:
-        return ""
-    return f"A method with fewer runs is compared with the same seeds of {baseline} alone."
-
-
 def _averages(rows: pd.DataFrame, places: int) -> pd.DataFrame:
     """Means over `places` benchmarks of pooled rows of one k, by method, if it has all of them."""
-    from sage.evaluation.comparisons import (
-        average_share,  # with scipy, which a study is read without
-    )
+    from sage.evaluation.comparisons import average_share  # with scipy, slow to import
 
-    return _of_methods(
-        {
-            name: average_share(own.to_dict("records"))
-            for name, own in rows.groupby("algorithm")
-            if len(own) == places
-        }
-    )
+    means: dict[object, Sequence[float]] = {
+        name: average_share(own.to_dict("records"))
+        for name, own in rows.groupby("algorithm")
+        if len(own) == places
+    }
+    return _of_methods(means)
 
 
 def _deltas(start: str, apart: pd.DataFrame, places: int) -> pd.DataFrame:
     """Differences of methods with their intervals, by method: means over `places` benchmarks."""
-    from sage.evaluation.comparisons import average  # with scipy, which a study is read without
+    from sage.evaluation.comparisons import average  # with scipy, slow to import
 
     ends: dict[object, Sequence[float]] = {}
     for name, own in apart.groupby("algorithm"):
@@ -240,15 +214,26 @@ def reading_table(display: Display) -> TableDocument:
     frame = _reading_frame(display)
     columns: list[Column] = []
     for k in sorted(set(frame["k"])):
-        columns.append((f"pass@{k}", "unbiased", partial(_unbiased, k)))
+        columns.append((f"pass@{k}", "unbiased", partial(_estimate, k)))
         columns.append((f"pass@{k}", "as in the paper", partial(_as_read, k)))
     groups = (
         (display.titles[str(benchmark)], titled_by(rows, "k"))
         for benchmark, rows in frame.groupby("benchmark", sort=False)
     )
+    samples = display.evaluation.samples
+    spread = (
+        "as mean ± standard deviation over the evaluation seeds of a training run (not a standard "
+        "error, and not an interval over problems)"
+        if len(display.evaluation.seeds) > 1
+        else "from one evaluation seed, so without a standard deviation"
+    )
+    caption = (
+        f"{display.heading}: two estimators on the same samples, in percent. "
+        "Unbiased: expected value over all samples of a problem. As in the paper: pass@1 from "
+        f"the first sample only, pass@{samples} from all {samples} samples of a seed, {spread}."
+    )
     table = table_of("Method", columns, groups, display.study)
-    summary = "The paper’s estimator on the same samples"
-    return TableDocument(frame, table, _reading_caption(display), summary)
+    return TableDocument(frame, table, caption, "The paper’s estimator on the same samples")
 
 
 def _reading_frame(display: Display) -> pd.DataFrame:
@@ -258,7 +243,8 @@ def _reading_frame(display: Display) -> pd.DataFrame:
     read = pooled(display.frame("paper_reading"), display)
     frames = []
     for benchmark in display.benchmarks:
-        for k in shown_ks(rows[rows["benchmark"] == benchmark], display.evaluation.samples):
+        here = rows[rows["benchmark"] == benchmark]
+        for k in pass_at_k.shown_ks(here, display.evaluation.samples):
             unbiased = estimates(rows, benchmark, k, display.rows)
             parts = ["value", "std", "n_eval_seeds"]
             theirs = estimates(read, benchmark, k, display.rows, parts)
@@ -271,32 +257,15 @@ def _reading_frame(display: Display) -> pd.DataFrame:
     return table[READING]
 
 
-def _reading_caption(display: Display) -> str:
-    """What the two estimators are."""
-    samples = display.evaluation.samples
-    spread = (
-        "as mean ± standard deviation over the evaluation seeds of a training run (not a standard "
-        "error, and not an interval over problems)"
-        if len(display.evaluation.seeds) > 1
-        else "from one evaluation seed, so without a standard deviation"
-    )
-    return (
-        f"{display.heading}: two estimators on the same samples, in percent. "
-        "Unbiased: expected value over all samples of a problem. As in the paper: pass@1 from "
-        f"the first sample only, pass@{samples} from all {samples} samples of a seed, {spread}."
-    )
-
-
-def _unbiased(k: int, row: Record) -> Cell:
+def _estimate(k: int, row: Record) -> Cell:
     own = row.get(k)
-    if own is None or pd.isna(own["value"]):
+    if own is None:
         return _NOTHING
-    return share_cell(own["value"], own["low"], own["high"])
+    return share_cell(own["value"], own["low"], own["high"], missing=NONE)
 
 
 def _as_read(k: int, row: Record) -> Cell:
     own = row.get(k)
     if own is None or pd.isna(own["value"]) or pd.isna(own["reading"]):
         return _NOTHING
-    spread = "" if pd.isna(own["std"]) else f"± {percent(own['std'])}"
-    return Cell(percent(own["reading"]), spread)
+    return Cell(percent(own["reading"]), "" if pd.isna(own["std"]) else f"± {percent(own['std'])}")

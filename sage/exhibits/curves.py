@@ -75,32 +75,24 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
     ) -> Figure:
         """The curves of a few methods together; thin lines are single training runs."""
-        from sage.rendering.style import (
-            add_legend,
-            draw_lines,
-            in_percent,
-            of_method,
-            panels_of,
-            powers_of_two,
-            share_limits,
-        )
+        from sage.rendering import style
 
         styles = line_styles(display.study)
         titles = {name: display.titles[name] for name in display.benchmarks}
-        figure, panels = panels_of(titles, rows)
+        figure, panels = style.panels_of(titles, rows)
         several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
         runs = runs[several].sort_values(["train_seed", "k"])
         for axes, here in panels:
             of_benchmark = runs[runs["benchmark"] == here["benchmark"].iloc[0]]
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
-                with of_method(axes, str(row)):
+                with style.of_method(axes, str(row)):
                     axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
-            draw_lines(axes, here, "k", "value", names, styles, names)
-            powers_of_two(axes, here["k"])
-            in_percent(axes.yaxis)
+            style.draw_lines(axes, here, "k", "value", names, styles, names)
+            style.powers_of_two(axes, here["k"])
+            style.in_percent(axes.yaxis)
             axes.set(xlabel="samples per problem, k", ylabel="pass@k (%)")
-            axes.set_ylim(*share_limits(here))
-        add_legend(figure, names, display.study)
+            axes.set_ylim(*style.share_limits(here))
+        style.add_legend(figure, names, display.study)
         return figure
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:

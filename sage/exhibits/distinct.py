@@ -7,6 +7,7 @@ aside, so this says something where the text is the answer (a route), and little
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,7 +21,7 @@ from sage.rendering.numbers import NONE, number_text
 from sage.rendering.table import Cell, Column, Record, TableDocument, points_cell, share_cell
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
-from sage.study.exhibit import ExhibitOfRows
+from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 if TYPE_CHECKING:
     from sage.evaluation.intervals import Estimate
@@ -43,6 +44,9 @@ class DistinctTable(ExhibitOfRows, Kind):
     """samples of a problem; `null` takes `evaluation.primary_k` [samples]"""
 
     evidence: ClassVar[str] = "distinct"
+
+    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        yield from around.too_many("k", self.k, around.eval_seeds)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {"k": self.k or study.evaluation(self.model).primary_k}
@@ -156,8 +160,7 @@ def _number(name: str, form: str, row: Record) -> Cell:
 
 
 def _share(row: Record) -> Cell:
-    value, low, high = (row[each] for each in ("differ", "differ_low", "differ_high"))
-    return Cell(NONE, mark="nil") if np.isnan(value) else share_cell(value, low, high)
+    return share_cell(row["differ"], row["differ_low"], row["differ_high"], missing=NONE)
 
 
 def _points(row: Record) -> Cell:

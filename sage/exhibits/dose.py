@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.ablation import faults_of_varied
+from sage.exhibits.ablation import faults_of_varied, occurring_twice
 from sage.exhibits.kind import Display, Findings, Kind, Measuring
 from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
@@ -122,9 +122,14 @@ class DoseFigure(Kind):
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        written, cells = {"setting": self.setting}, [{self.setting: value} for value in self.values]
         for place, name in enumerate(self.algorithms):
             key = f"algorithms[{place}]"
-            yield from faults_of_varied(around, name, key, {"setting": self.setting})
+            yield from faults_of_varied(around, name, key, written, "values", cells)
+        yield from occurring_twice("values", self.values)
+        yield from occurring_twice("kl_coefficients", self.kl_coefficients)
+        if self.clamp[0] > self.clamp[1]:
+            yield "clamp", f"must be [lowest, highest], not {self.clamp}"
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         cells = [
@@ -144,10 +149,9 @@ class DoseFigure(Kind):
 
     def measure(self, job: Measuring) -> None:
         from sage.evaluation.histories import read_histories
-        from sage.exhibits.dose_effects import Cell as DoseCell
-        from sage.exhibits.dose_effects import dose_tables
+        from sage.exhibits.dose_effects import Cell, dose_tables
 
-        cells = [DoseCell(**cell) for cell in job.settings["cells"]]
+        cells = [Cell(**cell) for cell in job.settings["cells"]]
         effects, slopes = dose_tables(
             job.counts({name for cell in cells for name in (cell.guided, cell.plain)}),
             read_histories(job.files["policies"]),
@@ -173,7 +177,7 @@ class DoseFigure(Kind):
             ("Dose", "KL term", partial(_dose, "kl_dose")),
         ]
         for k in sorted(frame["k"].unique()):
-            columns.append((f"pass@{k}", "no guide", partial(_without, k)))
+            columns.append((f"pass@{k}", "no guide", cell_of(percent, k, ends=["without"])))
             columns.append((f"pass@{k}", "guide − none", cell_of(points_cell, k)))
         cells = frame.assign(
             cell=[
@@ -181,6 +185,8 @@ class DoseFigure(Kind):
                 for beta, value in zip(frame["kl_coefficient"], frame["setting"], strict=True)
             ]
         )
+        if cells.duplicated(["estimator", "cell", "k"]).any():  # methods of the same estimator
+            cells["cell"] = frame["algorithm"].map(display.title)
         groups = (
             (_title(estimator), titled_by(rows, "k", "cell"))
             for estimator, rows in cells.groupby("estimator", sort=False)
@@ -244,8 +250,8 @@ class DoseFigure(Kind):
         from sage.rendering.style import plain_ticks
 
         frame = display.frame("effects")
-        frame = frame[frame["guide_dose"] > 0]
-        estimators, ks = list(frame["estimator"].unique()), sorted(frame["k"].unique())
+        ks, frame = sorted(frame["k"].unique()), frame[frame["guide_dose"] > 0]
+        estimators = list(frame["estimator"].unique())
         across = max(1, len(estimators))
         figure = Figure(figsize=(4.2 * across, 2.5 * len(ks)), layout="constrained")
         panels = figure.subplots(len(ks), across, squeeze=False, sharex=True)
@@ -291,7 +297,6 @@ class DoseFigure(Kind):
 
 
 def _title(estimator: Any) -> str:
-    """The name of an estimator that readers see."""
     return _TITLES.get(estimator, str(estimator))
 
 
@@ -307,7 +312,3 @@ def _adds(what: str, value: float, low: float, high: float) -> str:
 
 def _dose(name: str, row: Record) -> str:
     return number_text(next(iter(row.values()))[name], ".3f")
-
-
-def _without(k: int, row: Record) -> str:
-    return percent(row[k]["without"])

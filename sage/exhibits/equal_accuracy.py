@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -212,13 +213,13 @@ class CostFreeBaselines(EqualAccuracyTable):
         frame, mixtures = display.frame("cost_free_baselines"), display.frame("mixtures")
         styles, names = line_styles(display.study), [BASE, *display.rows_in(frame)]
         figure, (axes,) = grid_of_panels(1, (4.6, 3.9))
-        start = frame[frame["algorithm"] == self.baseline]
+        finished, usual = mixtures.head(1), display.evaluation.sampling.temperature
         lines = {
             "mixtures with the base": (mixtures, "-"),
-            "stopped early": (self._line(frame, "step-", start, last=True), ".--"),
+            "stopped early": (_line(frame, "step", finished, math.inf), ".--"),
         }
         if self.temperatures:
-            lines["other temperatures"] = (self._line(frame, "temperature-", start), ".:")
+            lines["other temperatures"] = (_line(frame, "temperature", finished, usual), ".:")
         look: dict[str, Any] = {"color": PALETTE["ink"][0], "lw": 1.2, "ms": 4}
         for label, (line, dash) in lines.items():
             axes.plot(line["accuracy"], line["coverage"], dash, label=label, **look)
@@ -248,10 +249,9 @@ class CostFreeBaselines(EqualAccuracyTable):
                 titles[name] = f"{first}, temperature {value}"
         return titles
 
-    @staticmethod
-    def _line(
-        frame: pd.DataFrame, prefix: str, end: pd.DataFrame, last: bool = False
-    ) -> pd.DataFrame:
-        """The rivals of one sort in order, with the finished baseline at one end."""
-        own = frame[frame["algorithm"].str.startswith(prefix)]
-        return pd.concat([own, end] if last else [end, own])
+
+def _line(frame: pd.DataFrame, sort: str, finished: pd.DataFrame, at: float) -> pd.DataFrame:
+    """The rivals of one sort by their step or temperature, the `finished` baseline at its own."""
+    names = frame["algorithm"].str.extract(rf"^{sort}-([\d.]+)$")[0].astype(float)
+    own = pd.concat([frame.assign(at=names).dropna(subset="at"), finished.assign(at=at)])
+    return own.sort_values("at")

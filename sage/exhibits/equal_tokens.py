@@ -1,10 +1,8 @@
 """Accuracy and coverage of every method at equal steps and at equal drawn tokens, in one table.
 
-Equal steps are the final policies. Methods draw unequally many tokens in equally many steps:
-completions differ in length, and dynamic sampling draws groups that it drops. The budget is the
-largest number of completion tokens that every run has drawn. Each run is looked at in the snapshot
-nearest to it, the end of training included, so no run is favoured; how far it is from the budget
-is part of the table.
+Methods draw unequally many tokens in equally many steps: completions differ in length, and dynamic
+sampling draws groups that it drops. Each run is looked at in the snapshot nearest to the budget,
+the end of training included, so no run is favoured; how far it is from that is part of the table.
 """
 
 from __future__ import annotations
@@ -17,21 +15,9 @@ import pandas as pd
 
 from sage.evaluation.curves import run_of
 from sage.evaluation.histories import Histories, History, read_histories
+from sage.exhibits import pooled_pass_at_k as pass_at_k
 from sage.exhibits.kind import Display, Measuring
-from sage.exhibits.pooled_pass_at_k import (
-    ShowsPassAtK,
-    WithCoverage,
-    compared,
-    estimate_cell,
-    estimate_columns,
-    estimates,
-    marks_of,
-    marks_said,
-    numbers_of_runs,
-    pooled,
-    shown_ks,
-    sizes,
-)
+from sage.exhibits.pooled_pass_at_k import ShowsPassAtK, WithCoverage, pooled
 from sage.fields import Name, Positive
 from sage.rendering.labels import interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import NONE, number_text
@@ -115,16 +101,16 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         columns: list[Column] = []
         for moment, place in MOMENTS.items():
             rows = pooled(display.frame(f"{place}pass_at_k"), display)
-            comparisons = compared(display.frame(f"{place}comparisons"), display)
+            comparisons = pass_at_k.compared(display.frame(f"{place}comparisons"), display)
             head = f"Equal {moment}"
-            for k in sorted({1, self.k or shown_ks(rows, display.evaluation.primary_k)[-1]}):
-                start, measured = (
-                    f"{moment} pass@{k}",
-                    estimates(rows, self.benchmark, k, display.rows),
-                )
-                marks = marks_of(measured["value"], comparisons[comparisons["k"] == k])
-                blocks.append(estimate_columns(start, measured, marks))
-                columns.append((head, f"pass@{k}", partial(estimate_cell, start)))
+            for k in sorted(
+                {1, self.k or pass_at_k.shown_ks(rows, display.evaluation.primary_k)[-1]}
+            ):
+                start = f"{moment} pass@{k}"
+                measured = pass_at_k.estimates(rows, self.benchmark, k, display.rows)
+                marks = pass_at_k.marks_of(measured["value"], comparisons[comparisons["k"] == k])
+                blocks.append(pass_at_k.estimate_columns(start, measured, marks))
+                columns.append((head, f"pass@{k}", partial(pass_at_k.estimate_cell, start)))
             step, tokens = _COUNTS[moment]
             columns.append((head, "step", partial(_range_cell, step, "{:.0f}".format)))
             columns.append((head, "tokens (M)", partial(_range_cell, tokens, _millions)))
@@ -143,18 +129,18 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         near, far = (number_text(each, "+.1f") for each in (distances.min(), distances.max()))
         falling = display.study.rl(self.model).schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
-        runs = numbers_of_runs(rows)
+        runs = pass_at_k.numbers_of_runs(rows)
         return (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@k in percent, the "
-            f"unbiased estimate from {display.evaluation.samples} samples per problem. Equal "
+            f"unbiased estimate from {pass_at_k.samples_said(display)}. Equal "
             f"steps: the final policies. Equal tokens: of {self.snapshots} snapshots of each run "
             f"the one nearest to {_millions(budget)} million completion tokens, the most that "
             f"every run has drawn in training; the snapshots are between {near} % and {far} % away "
             f"from it{early if falling else ''}. Tokens: completion tokens drawn so far, in "
             "millions, dropped rollouts among them. Steps and tokens are means over training "
             f"seeds, with their range. Below each pass@k: {interval_name(runs)}. "
-            f"{seeds_said(runs)} {problems_worth(sizes(rows, display))} "
-            f"{marks_said('', 'all comparisons of that column')}"
+            f"{seeds_said(runs)} {problems_worth(pass_at_k.sizes(rows, display))} "
+            f"{pass_at_k.marks_said('', 'all comparisons of that column')}"
         )
 
 

@@ -74,8 +74,7 @@ class OptimumTable(ExhibitOfRows, Kind):
         whose guide learns: what it has learned is in no file of a study's settings.
         """
         rows = [row for row in self.methods_of(study) if row != BASE]
-        methods = {row: study.algorithms[row] for row in rows}
-        kept = {row: m for row, m in methods.items() if _has_the_objective(m) and not _learns(m)}
+        kept = {row: m for row in rows if _told(m := study.algorithms[row])}
         if not kept:
             raise StudyError(
                 f"exhibits: {name}: no method of the model {self.model} has a reverse KL term to "
@@ -158,24 +157,22 @@ class OptimumTable(ExhibitOfRows, Kind):
             "the optimum, in percent. KL: its divergence from the base in nats, beside the one "
             "that the completions of its first training run show. Moved: percentage of the mass of "
             "right completions that a guide moves to other right completions. log q gap: right "
-            "minus wrong completions of a problem. Samples: effective sample size. A guide is "
-            "taken with the base's entropies, which training changes, and at the end of its "
-            "schedule, where the random guide is 1."
+            "minus wrong completions of a problem, over all problems with both. Samples: effective "
+            "sample size. A guide is taken with the base's entropies, which training changes, and "
+            "at the end of its schedule, where the random guide is 1."
         )
         return display.document(frame, columns, caption)
 
 
-def _has_the_objective(method: Algorithm) -> bool:
-    """Whether right answers alone are rewarded, and the KL term is a reverse one to the base."""
+def _told(method: Algorithm) -> bool:
+    """Whether the KL term is a reverse one to the base, right answers alone are rewarded, and no
+    guide learns."""
     rewards = [reward.kind for reward in method.rewards]
-    return method.kl == "reverse" and method.fidelity == "paper" and rewards == ["correct"]
-
-
-def _learns(method: Algorithm) -> bool:
-    """Whether the method's guide is learned in training."""
-    return method.guide is not None and hasattr(
+    learns = method.guide is not None and hasattr(
         REGISTRIES["guide"].find(method.guide.kind), "observe"
     )
+    objective = method.kl == "reverse" and method.fidelity == "paper" and rewards == ["correct"]
+    return objective and not learns
 
 
 def optimal_weights(log_q: np.ndarray, right: np.ndarray, beta: float) -> np.ndarray:
@@ -187,14 +184,12 @@ def optimal_weights(log_q: np.ndarray, right: np.ndarray, beta: float) -> np.nda
         raise ValueError(f"beta is {beta} but must be above 0")
     logits = log_q + right / beta
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    normalised: np.ndarray = weights / weights.sum(axis=-1, keepdims=True)
-    return normalised
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def effective_size(weights: np.ndarray) -> np.ndarray:
     """Kish's effective sample size, 1 / Σ w², of weights `[..., n]` that sum to 1; `[...]`."""
-    size: np.ndarray = 1.0 / np.square(weights).sum(axis=-1)
-    return size
+    return np.asarray(1.0 / np.square(weights).sum(axis=-1))
 
 
 def divergence(weights: np.ndarray) -> np.ndarray:
@@ -203,14 +198,12 @@ def divergence(weights: np.ndarray) -> np.ndarray:
     It is at most log n, so it is a lower bound where few completions carry the weight.
     """
     scaled = weights * weights.shape[-1]
-    nats: np.ndarray = (weights * np.log(np.where(scaled > 0, scaled, 1.0))).sum(axis=-1)
-    return nats
+    return np.asarray((weights * np.log(np.where(scaled > 0, scaled, 1.0))).sum(axis=-1))
 
 
 def estimable(weights: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Problems with a right sample and LEAST_EFFECTIVE effective ones, bool `[P]`."""
-    known: np.ndarray = (right.max(axis=-1) > 0) & (effective_size(weights) >= LEAST_EFFECTIVE)
-    return known
+    return np.asarray((right.max(axis=-1) > 0) & (effective_size(weights) >= LEAST_EFFECTIVE))
 
 
 def optimum_row(
@@ -259,5 +252,4 @@ def log_q_of(algorithm: Algorithm, read: Sequence[Signal]) -> np.ndarray:
     made = REGISTRIES["guide"].find(guide.kind)(**guide.settings)
     signals = guide_signals(read)
     factors = guide_log_factors(made, signals, Moment(1, 1, Noise("optimum")), *guide.clamp)
-    total: np.ndarray = factors.sum(1).numpy()
-    return total
+    return np.asarray(factors.sum(1).numpy())

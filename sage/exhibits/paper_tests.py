@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,7 +19,6 @@ from sage.fields import Name, Positive
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import (
     Column,
-    Record,
     TableDocument,
     cell_of,
     points_cell,
@@ -109,8 +107,8 @@ class PaperTests(Kind):
         for quantity in frame["quantity"].unique():
             columns += [
                 (quantity, "Difference", cell_of(points_cell, quantity)),
-                (quantity, "p", partial(_p, quantity, "p")),
-                (quantity, "Holm", partial(_p, quantity, "p_holm")),
+                (quantity, "p", cell_of(p_text, quantity, ends=["p"])),
+                (quantity, "Holm", cell_of(p_text, quantity, ends=["p_holm"])),
             ]
         titles = {MEAN: "Mean over benchmarks", **display.titles}
         groups = (
@@ -161,9 +159,8 @@ class PaperTests(Kind):
             "an effect, from the deviation that the paper states for its choice in the main table. "
             f"p: whether the settings differ more than that (F-test). {COVERS}"
         )
-        return TableDocument(
-            frame, table_of("Metric", columns, [("", titled(frame, "quantity"))]), caption
-        )
+        shown = table_of("Metric", columns, [("", titled(frame, "quantity"))])
+        return TableDocument(frame, shown, caption)
 
     def patterns(self, display: Display) -> TableDocument:
         """How many solutions the shares of patterns stand for."""
@@ -205,10 +202,6 @@ class PaperTests(Kind):
 
 HALF_DIGIT = 0.0005
 """Half of the last digit of the paper's shares."""
-
-
-def _p(quantity: str, part: str, row: Record) -> str:
-    return p_text(row[quantity][part])
 
 
 def contrasts(cells: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:

@@ -41,30 +41,27 @@ contains 0."""
 
 PAPER_CAPTIONS = {
     "accuracy": (
-        "The paper’s numbers (reports/paper) beside the measured ones, on the same problems and "
-        "by the paper’s estimator: pass@1 from the first sample of a problem, pass@k from all k "
-        "samples of an evaluation seed. ± is the standard deviation over evaluation seeds. The "
-        "difference is measured minus paper. Its 95 % interval covers the noise "
-        "of evaluating these policies. It does not cover variation between training runs, "
-        "because the paper has one run. Inside: the interval contains 0, so evaluation noise "
-        "alone could explain the difference."
+        ", on the same problems and by the paper’s estimator: pass@1 from the first sample of a "
+        "problem, pass@k from all k samples of an evaluation seed. ± is the standard deviation "
+        "over evaluation seeds. The difference is measured minus paper. Its 95 % interval covers "
+        "the noise of evaluating these policies. It does not cover variation between training "
+        "runs, because the paper has one run. Inside: the interval contains 0, so evaluation "
+        "noise alone could explain the difference."
     ),
     "ablation": (
-        "The paper’s numbers (reports/paper) beside the measured ones. The paper gives no "
-        "standard deviations here, so the difference has no interval."
+        ". The paper gives no standard deviations here, so the difference has no interval."
     ),
     "patterns": (
-        "The paper’s numbers (reports/paper) beside the measured ones, both as means over problems "
-        "(as shares of all correct solutions the paper’s would need 260 or more correct ones of "
-        "960). They are not directly comparable: the phrase lists used here are this project’s "
-        "own, and the paper’s completions have up to 4,096 tokens."
+        ", both as means over problems (as shares of all correct solutions the paper’s would need "
+        "260 or more correct ones of 960). They are not directly comparable: the phrase lists "
+        "used here are this project’s own, and the paper’s completions have up to 4,096 tokens."
     ),
     "gradient_norms": (
-        "The paper’s numbers (reports/paper) beside the measured ones. The paper’s numbers come "
-        "from one training run, so the variation between its runs is unknown."
+        ". The paper’s numbers come from one training run, so the variation between its runs is "
+        "unknown."
     ),
 }
-
+"""After what all of them begin with."""
 
 _INSIDE = {True: Cell("yes"), False: Cell("no"), None: Cell(NONE, mark="nil")}
 
@@ -102,7 +99,8 @@ def paper_document(exhibit: Kind, display: Display) -> TableDocument:
     paper = paper[(paper["kind"] == exhibit.kind) & (paper["model"] == exhibit.model)]
     frame = compared(paper, measured, ["benchmark", "algorithm", "quantity"])
     table = _beside(frame, display, in_percent=exhibit.kind != "gradient_norms")
-    return TableDocument(frame, table, PAPER_CAPTIONS[exhibit.kind])
+    start = "The paper’s numbers (reports/paper) beside the measured ones"
+    return TableDocument(frame, table, start + PAPER_CAPTIONS[exhibit.kind])
 
 
 def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:

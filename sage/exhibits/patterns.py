@@ -12,7 +12,6 @@ methods solve different problems, so they are compared on those that both solve.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -25,13 +24,7 @@ from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.exhibits.phrases import Pattern, load_patterns, plain_text
 from sage.fields import Name, Positive
 from sage.rendering.numbers import NONE, grouped
-from sage.rendering.table import (
-    Cell,
-    Column,
-    Record,
-    TableDocument,
-    share_cell,
-)
+from sage.rendering.table import Column, Record, TableDocument, cell_of, share_cell
 from sage.results import Results
 from sage.runtime.files import from_repository
 from sage.runtime.tables import read_frame
@@ -42,14 +35,14 @@ if TYPE_CHECKING:
     from sage.evaluation.intervals import Estimate
 
 COLUMNS = ["model", "algorithm", "benchmark", "pattern", "title", "pooled", "per_problem"]
-COLUMNS += ["low", "high", "per_problem_low"]
-COLUMNS += ["per_problem_high", "n_correct", "n_problems", "n_runs", "train_seeds", "problems"]
-COLUMNS += ["correct", "shown"]
+COLUMNS += ["low", "high", "per_problem_low", "per_problem_high", "n_correct", "n_problems"]
+COLUMNS += ["n_runs", "train_seeds", "problems", "correct", "shown"]
 """What is measured; SHOWN is what the table has."""
 
-SHOWN = ["algorithm", "title", "pattern", "pattern_title", "pooled", "low", "high"]
+_POOLED = ("pooled", "low", "high")
 _PER_PROBLEM = ("per_problem", "per_problem_low", "per_problem_high")
-SHOWN += [*_PER_PROBLEM, "n_correct", "n_problems"]
+SHOWN = ["algorithm", "title", "pattern", "pattern_title", *_POOLED, *_PER_PROBLEM]
+SHOWN += ["n_correct", "n_problems"]
 
 
 class PatternTable(ExhibitOfRows, Kind):
@@ -108,8 +101,11 @@ class PatternTable(ExhibitOfRows, Kind):
         for pattern, title in dict(
             zip(frame["pattern"], frame["pattern_title"], strict=True)
         ).items():
-            columns.append((title, "all", partial(_share, pattern, ("pooled", "low", "high"))))
-            columns.append((title, "per problem", partial(_share, pattern, _PER_PROBLEM)))
+            all_, each = (
+                cell_of(partial(share_cell, missing=NONE), pattern, ends=ends)
+                for ends in (_POOLED, _PER_PROBLEM)
+            )
+            columns += [(title, "all", all_), (title, "per problem", each)]
         columns.append(("", "Correct solutions", _correct))
         return display.document(frame, columns, caption, by="pattern")
 
@@ -119,23 +115,15 @@ class PatternTable(ExhibitOfRows, Kind):
         return self.table(display).frame.rename(columns=named).assign(benchmark=self.benchmark)
 
 
-def _share(pattern: str, ends: tuple[str, ...], row: Record) -> Cell:
-    """A share of correct solutions; none where the method has no correct solution."""
-    value, low, high = (row[pattern][end] for end in ends)
-    return Cell(NONE, mark="nil") if math.isnan(value) else share_cell(value, low, high)
-
-
 def _correct(row: Record) -> str:
     return grouped(next(iter(row.values()))["n_correct"])
 
 
 def detect(texts: Sequence[str], patterns: Sequence[Pattern]) -> np.ndarray:
     """Which texts show which patterns: booleans `[N, P]`."""
-    shows = np.zeros((len(texts), len(patterns)), dtype=bool)
-    for row, text in enumerate(texts):
-        plain = plain_text(text)
-        shows[row] = [pattern.occurs_in(plain) for pattern in patterns]
-    return shows
+    plain = [plain_text(text) for text in texts]
+    shows = [[pattern.occurs_in(text) for pattern in patterns] for text in plain]
+    return np.array(shows, dtype=bool).reshape(len(texts), len(patterns))
 
 
 def frequency(showing: np.ndarray, correct: np.ndarray, draws: int) -> dict[str, float]:
@@ -155,9 +143,11 @@ def frequency(showing: np.ndarray, correct: np.ndarray, draws: int) -> dict[str,
         raise ValueError("more solutions show the pattern than are correct, or a negative count")
     solved, shares = (correct > 0).astype(float), showing / np.maximum(correct, 1.0)
     found = {}
-    for name, parts, wholes in (("pooled", showing, correct), ("per_problem", shares, solved)):
-        start = "per_problem_" if name == "per_problem" else ""
-        known = correct.any()
+    known = correct.any()
+    for name, start, parts, wholes in (
+        ("pooled", "", showing, correct),
+        ("per_problem", "per_problem_", shares, solved),
+    ):
         found[name] = float(parts.sum() / wholes.sum()) if known else np.nan
         ends = _ratio_interval(parts, wholes, draws) if known else (np.nan, np.nan)
         found[f"{start}low"], found[f"{start}high"] = ends
@@ -235,9 +225,9 @@ def shares_compared(
 def _counts(samples: pd.DataFrame, patterns: Sequence[Pattern]) -> pd.DataFrame:
     """Correct solutions per problem, and how many of them show each pattern; by problem_id."""
     correct = samples[samples["status"] == "correct"]
-    marks = pd.DataFrame(
-        detect(correct["completion"].tolist(), patterns), columns=[p.name for p in patterns]
-    ).assign(correct=True, problem_id=correct["problem_id"].to_numpy())
+    shows = detect(correct["completion"].tolist(), patterns)
+    marks = pd.DataFrame(shows, columns=[pattern.name for pattern in patterns])
+    marks = marks.assign(correct=True, problem_id=correct["problem_id"].to_numpy())
     problems = sorted(samples["problem_id"].unique())
     return marks.groupby("problem_id").sum().reindex(problems, fill_value=0).astype(int)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pandas as pd
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.exhibits.perplexity_of_responses import choose_problems, read_perplexities, tail_table
+from sage.exhibits.perplexity_of_responses import TAIL, read_perplexities
 from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
@@ -21,9 +21,6 @@ from sage.study.exhibit import ExhibitOfRows, Rows, Surroundings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-TAIL = 0.95
-"""The quantile of the base's perplexities that a panel marks and the table of tails reports."""
 
 
 class PerplexityFigure(ExhibitOfRows, Kind):
@@ -68,7 +65,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `perplexities`, a row per response, and their `tails`."""
-        table = read_perplexities(
+        table, tails = read_perplexities(
             base=job.file("base"),
             samples=job.files["samples"],
             problems=job.file("problems"),
@@ -78,8 +75,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             responses=self.responses,
             device=job.device,
         )
-        chosen = choose_problems(list(dict.fromkeys(table["problem_id"])), self.problems)
-        tails = tail_table(table[table["problem_id"].isin(chosen)])
         job.write(perplexities=table, tails=tails)
         job.write_manifest(int(table["n_tokens"].sum()))
 

@@ -25,6 +25,10 @@ COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "problem_id", "eval_
 COLUMNS += ["sample_index", "status", "n_tokens", "perplexity"]
 
 
+TAIL = 0.95
+"""The quantile of the base's perplexities that a panel marks and the table of tails reports."""
+
+
 def perplexity(log_probs: np.ndarray) -> float:
     """exp(-mean of the tokens' log-probabilities `[T]`) (Eq. 39); ValueError if there are no
     tokens."""
@@ -33,20 +37,18 @@ def perplexity(log_probs: np.ndarray) -> float:
     return float(np.exp(-np.mean(log_probs, dtype=np.float64)))
 
 
-def choose_problems(
-    available: Sequence[str], named: Sequence[str] | None = None, count: int = 2
-) -> list[str]:
-    """The problems of the figure: those `named`, or the first `count` available.
+def choose_problems(available: Sequence[str], named: Sequence[str] | None = None) -> list[str]:
+    """The problems of the figure: those `named`, or the first two available.
 
     Raises ValueError for a named problem that is not available, or if there are too few.
     """
     if named is None:
-        if len(available) < count:
+        if len(available) < 2:
             raise ValueError(
-                f"{count} problems are needed, the benchmark has {len(available)}; choose a "
+                f"2 problems are needed, the benchmark has {len(available)}; choose a "
                 "larger benchmark"
             )
-        return list(available[:count])
+        return list(available[:2])
     unknown = [name for name in named if name not in available]
     if unknown:
         raise ValueError(
@@ -74,31 +76,28 @@ def choose_responses(
         if not runs:
             there = ", ".join(sorted({run[1] for run in samples}))
             raise ValueError(f"no samples of {algorithm!r}; there are {there}")
-        frames += [
-            _first_responses(run, samples[run], problem, responses)
-            for run in runs
-            for problem in problems
-        ]
+        for run in runs:
+            if "token_ids" not in samples[run]:
+                raise ValueError(
+                    f"samples of {run} have no column token_ids: perplexity needs the tokens "
+                    "that were drawn; sample again with this version"
+                )
+            model, _, seed, benchmark = run
+            frame = samples[run].sort_values(["eval_seed", "sample_index"], kind="stable")
+            for problem in problems:
+                chosen = frame[frame["problem_id"] == problem].head(responses)
+                if len(chosen) < responses:
+                    raise ValueError(
+                        f"{algorithm}, seed {seed}, has {len(chosen)} samples of problem "
+                        f"{problem!r}, {responses} are needed; ask for fewer responses or draw "
+                        "more samples"
+                    )
+                frames.append(
+                    chosen.assign(
+                        model=model, algorithm=algorithm, train_seed=seed, benchmark=benchmark
+                    )
+                )
     return pd.concat(frames, ignore_index=True)[[*COLUMNS[:-1], "token_ids"]]
-
-
-def _first_responses(run: Run, frame: pd.DataFrame, problem: str, responses: int) -> pd.DataFrame:
-    model, algorithm, train_seed, benchmark = run
-    if "token_ids" not in frame:
-        raise ValueError(
-            f"samples of {run} have no column token_ids: perplexity needs the tokens "
-            "that were drawn; sample again with this version"
-        )
-    chosen = frame[frame["problem_id"] == problem]
-    chosen = chosen.sort_values(["eval_seed", "sample_index"], kind="stable").head(responses)
-    if len(chosen) < responses:
-        raise ValueError(
-            f"{algorithm}, seed {train_seed}, has {len(chosen)} samples of problem {problem!r}, "
-            f"{responses} are needed; ask for fewer responses or draw more samples"
-        )
-    return chosen.assign(
-        model=model, algorithm=algorithm, train_seed=train_seed, benchmark=benchmark
-    )
 
 
 def perplexity_table(
@@ -134,9 +133,9 @@ def read_perplexities(
     more: int,
     responses: int,
     device: str,
-) -> pd.DataFrame:
-    """Figure 7's data: responses chosen from the sample files, read with the checkpoint `base`;
-    COLUMNS.
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Figure 7's data: responses chosen from the sample files, read with the checkpoint `base`
+    (COLUMNS), and the tails of the figure's problems (`tail_table`).
 
     The problems of the figure come first, then those with which there are at least `more`, in
     the order of the problem set, or all that there are.
@@ -151,25 +150,26 @@ def read_perplexities(
         {run_of(path): read_frame(path) for path in samples}, algorithms, chosen_ids, responses
     )
     network: Any = load_model(base)
-    return perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)
+    table = perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)
+    return table, tail_table(table[table["problem_id"].isin(first)])
 
 
-def tail_table(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+def tail_table(perplexities: pd.DataFrame) -> pd.DataFrame:
     """The upper tails: columns problem_id, algorithm, n, median, upper and tail_share.
 
-    `upper` is the `level` quantile of the method's responses, of all its runs; `tail_share` the
-    share of them above that quantile of the base's, so about 1 - level for the base itself and more
+    `upper` is the quantile TAIL of the method's responses, of all its runs; `tail_share` the
+    share of them above that quantile of the base's, so about 1 - TAIL for the base itself and more
     where a policy writes more of what the base finds unlikely. Each row is of one problem: nothing
     here speaks for other problems. Raises ValueError without responses of the base.
     """
-    beyond = _beyond(perplexities, level)
+    beyond = _beyond(perplexities, TAIL)
     groups = perplexities.groupby(["problem_id", "algorithm"], sort=False)["perplexity"]
-    table = groups.agg(n="size", median="median", upper=lambda values: values.quantile(level))
+    table = groups.agg(n="size", median="median", upper=lambda values: values.quantile(TAIL))
     shares = beyond.groupby([perplexities["problem_id"], perplexities["algorithm"]]).mean()
     return table.join(shares.rename("tail_share")).reset_index()
 
 
-def tail_shares(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+def tail_shares(perplexities: pd.DataFrame, level: float = TAIL) -> pd.DataFrame:
     """Each run's share of responses to each problem above the base's `level` quantile there.
 
     Columns algorithm, train_seed, problem_id, share. Raises ValueError as `tail_table`.

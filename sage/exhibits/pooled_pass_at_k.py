@@ -167,6 +167,13 @@ def sizes(rows: pd.DataFrame, display: Display) -> dict[str, int]:
     return {display.titles[name]: int(first[name]) for name in display.benchmarks if name in first}
 
 
+def samples_said(display: Display) -> str:
+    """How many samples of a problem estimates are from."""
+    samples, seeds = display.evaluation.samples, len(display.evaluation.seeds)
+    said = f"{samples} samples per problem"
+    return f"{said} and evaluation seed ({seeds} seeds)" if seeds > 1 else said
+
+
 def marks_said(over: str, among: str) -> str:
     """What bold and ≈ mean, as sentences: what comparisons are over, and adjusted among."""
     return (

@@ -14,6 +14,7 @@ from sage.rendering.lines import styles_in_order
 from sage.rendering.numbers import interval_of_points, percent, points
 from sage.rendering.table import (
     Column,
+    Record,
     TableDocument,
     cell_of,
     points_cell,
@@ -21,7 +22,7 @@ from sage.rendering.table import (
     table_of,
     titled_by,
 )
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, ResolvedStudy, StudyError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,13 +70,19 @@ class StrataFigure(Kind):
         return self.snapshots
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """`trained` are the strata that RL's problems are of, none where a set has no strata."""
+        """`trained` are the strata that RL's problems are of, none where a set has no strata.
+
+        Raises StudyError for a k of 1, and for fewer samples than k.
+        """
         evaluation, rl = study.evaluation(self.model), study.rl(self.model)
-        draws = evaluation.draws()
+        k, samples = evaluation.primary_k, self.samples or evaluation.samples
+        if k == 1 or samples * len(evaluation.seeds) < k:
+            fault = f"samples {samples} must be at least k = {k}" if k > 1 else "k is 1 like pass@1"
+            raise StudyError(f"exhibits: {name}: {fault} (evaluation.primary_k)")
         return {
-            "evaluation": {**draws, "samples": self.samples or evaluation.samples},
+            "evaluation": {**evaluation.draws(), "samples": samples},
             "bootstrap": evaluation.bootstrap,
-            "k": evaluation.primary_k,
+            "k": k,
             "steps": rl.steps,
             "trained": list(study.problem_set(rl.problems).get("strata") or ()),
         }
@@ -101,12 +108,7 @@ class StrataFigure(Kind):
         if not {"trained", "others"} <= rows.keys():
             return Findings()
         k, own = int(end["k"].iloc[0]), method_title(study, self.algorithm)
-        there, elsewhere = (
-            f"from {percent(row['value'] - row['change'])} to {percent(row['value'])} % "
-            f"({points(row['change'])} points, "
-            f"{interval_of_points(row['change_low'], row['change_high'])})"
-            for row in (rows["trained"], rows["others"])
-        )
+        there, elsewhere = (_moved(rows[part]) for part in ("trained", "others"))
         said = (
             f"{study.model(self.model).title}: {own} moves pass@{k} {there} on the strata that it "
             f"trains on, and {elsewhere} on the others."
@@ -141,27 +143,28 @@ class StrataFigure(Kind):
         """A panel for pass@1 and one for pass@k; a line with its band for each part."""
         from matplotlib.ticker import MaxNLocator
 
-        from sage.rendering.style import (
-            draw_band,
-            grid_of_panels,
-            in_percent,
-            legend_below,
-            line_look,
-        )
+        from sage.rendering import style
 
         frame, styles = display.frame("by_step"), styles_in_order([*PARTS])
-        figure, panels = grid_of_panels(2, (4.0, 3.0))
+        figure, panels = style.grid_of_panels(2, (4.0, 3.0))
         sizes = frame.drop_duplicates("part").set_index("part")["problems"]
         parts = [part for part in PARTS if part in sizes.index]
         for axes, k in zip(panels, sorted(set(frame["k"])), strict=True):
             for part in parts:
                 own = frame[(frame["k"] == k) & (frame["part"] == part)].sort_values("step")
-                draw_band(axes, own, "step", styles[part].hex)
-                axes.plot(own["step"], own["value"], **line_look(styles[part]))
+                style.draw_band(axes, own, "step", styles[part].hex)
+                axes.plot(own["step"], own["value"], **style.line_look(styles[part]))
             axes.set(title=f"pass@{k}", xlabel="steps of RL", ylabel=f"pass@{k} (%)")
             axes.set_ylim(bottom=0.0)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            in_percent(axes.yaxis)
+            style.in_percent(axes.yaxis)
         entries = [(f"{PARTS[part]} ({sizes[part]} problems)", styles[part]) for part in parts]
-        legend_below(figure, entries)
+        style.legend_below(figure, entries)
         return figure
+
+
+def _moved(row: Record) -> str:
+    """``from 40.1 to 52.3 % (+12.2 points, +8.0 to +16.3)``."""
+    limits = interval_of_points(row["change_low"], row["change_high"])
+    change = ", ".join(filter(None, [f"{points(row['change'])} points", limits]))
+    return f"from {percent(row['value'] - row['change'])} to {percent(row['value'])} % ({change})"

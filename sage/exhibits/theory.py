@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ import pandas as pd
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.lines import COLOURS, PALETTE
 from sage.rendering.numbers import NONE, minus
-from sage.rendering.table import Record, TableDocument, plain_table, table_of, titled_by
+from sage.rendering.table import Record, TableDocument, cell_of, plain_table, table_of, titled_by
 from sage.study import Algorithm
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class EstimatorsTable(OfTheory):
 
         frame = summary(over_trees())
         columns = [
-            (loss.capitalize(), title, partial(_of_loss, loss, read))
+            (loss.capitalize(), title, cell_of(read, ends=[loss]))
             for loss in dict.fromkeys(frame["loss"])
             for title, read in _COLUMNS.items()
         ]
@@ -170,10 +169,6 @@ class EstimatorsTable(OfTheory):
         )
         caption = _CAPTION.format(trees=frame["trees"].max())
         return TableDocument(frame, table_of("Estimator", columns, groups), caption)
-
-
-def _of_loss(loss: str, read: Callable[[Record], str], row: Record) -> str:
-    return read(row[loss])
 
 
 def guide_effects(rows: Mapping[str, Algorithm], effects: pd.DataFrame | None) -> list[str]:

@@ -163,7 +163,8 @@ class TrainingFigure(OfTraining):
             draw_lines(axes, drawn, "step", "mean", names, styles, bands)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
-            _widen_if_flat(axes, drawn["mean"])
+            of_bands = drawn.loc[drawn["algorithm"].isin(bands), ["low", "high"]]
+            _widen_if_flat(axes, np.append(drawn["mean"], of_bands))
         add_legend(figure, names, display.study)
         return figure
 
@@ -295,9 +296,8 @@ def log_q(weights: Sequence[np.ndarray], inputs: np.ndarray) -> np.ndarray:
 
 def _norm(stage: str, row: Record) -> Cell:
     """A norm with the range of runs, if it has one."""
-    if stage not in row:
-        return Cell(NONE, mark="nil")
-    value, low, high = (row[stage][end] for end in ("value", "low", "high"))
+    own = row.get(stage, {})
+    value, low, high = (own.get(end, math.nan) for end in ("value", "low", "high"))
     if math.isnan(value):
         return Cell(NONE, mark="nil")
     return Cell(f"{value:.3f}", "" if math.isnan(low + high) else f"{low:.3f}–{high:.3f}")
@@ -318,8 +318,8 @@ def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:
     return frame[frame["step"].isin([*steps[::every], steps[-1]])]
 
 
-def _widen_if_flat(axes: Axes, values: pd.Series) -> None:
-    """Show at least two percent around a nearly constant value, so that rounding stays small."""
+def _widen_if_flat(axes: Axes, values: np.ndarray) -> None:
+    """Show at least two percent around nearly constant values, so that rounding stays small."""
     middle, span = float(values.mean()), float(values.max() - values.min())
     if 0 < span < 0.02 * abs(middle):
         axes.set_ylim(middle - 0.02 * abs(middle), middle + 0.02 * abs(middle))

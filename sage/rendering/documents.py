@@ -28,6 +28,7 @@ _ESCAPES = {
     "’": "'",
     "·": r"$\cdot$",
     "≤": r"$\le$",
+    "≥": r"$\ge$",
     "±": r"$\pm$",
     "×": r"$\times$",
     "≈": r"$\approx$",
@@ -123,7 +124,10 @@ def _body(table: Table) -> Iterator[str]:
 
 
 def _row(row: Row) -> Iterator[str]:
-    texts = [escape(row.title), *map(_text, row.cells)]
+    title = escape(row.title)
+    if title.startswith(("[", "*")):  # the end of the row above would take it as its own
+        title = "{}" + title
+    texts = [title, *map(_text, row.cells)]
     if not any(cell.small for cell in row.cells):
         yield _line(texts)
         return

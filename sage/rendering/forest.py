@@ -77,8 +77,8 @@ class Forest:
             places = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
             if len(places) >= 3:
                 break
-        texts = [(place * step, f"{round(100 * place * step, 6):+g}") for place in places]
-        return [(self.at(at), minus(text).replace("+0", "0")) for at, text in texts]
+        numbers = [(place * step, round(100 * place * step, 6)) for place in places]
+        return [(self.at(at), minus(f"{n:+g}") if n else "0") for at, n in numbers]
 
 
 def forest(lines: Sequence[Line]) -> Forest | None:

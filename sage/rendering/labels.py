@@ -58,10 +58,12 @@ def problems_worth(sizes: Mapping[str, int]) -> str:
     """The weight of one problem in points, from the number of problems by benchmark title."""
     if not sizes:
         return ""
-    if len(sizes) > 1 and len(set(sizes.values())) == 1:
-        count = next(iter(sizes.values()))
-        return f"One problem is worth {100 / count:.2g} points ({count} problems per benchmark)."
-    each = [f"{100 / n:.2g} points on {title} ({n} problems)" for title, n in sizes.items()]
+    worth = {n: f"{float(f'{100 / n:.2g}'):g} points" for n in sizes.values()}
+    counts = {n: f"{n} problem{'s' * (n > 1)}" for n in worth}
+    if len(sizes) > 1 and len(worth) == 1:
+        (n,) = worth
+        return f"One problem is worth {worth[n]} ({counts[n]} per benchmark)."
+    each = [f"{worth[n]} on {title} ({counts[n]})" for title, n in sizes.items()]
     return f"One problem is worth {listed(each)}."
 
 

@@ -115,7 +115,7 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
 
 def styles_in_order(names: Sequence[str]) -> dict[str, LineStyle]:
     """Line styles of methods of which nothing is known but their order."""
-    colours = [name for name in PALETTE if name not in ("paper", "ink", "rule", "grey")]
+    colours = _CHOICE[::-1]
     return {
         name: LineStyle(
             colours[place % len(colours)],

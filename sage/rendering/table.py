@@ -112,10 +112,12 @@ Column = tuple[str, str, Callable[[Record], Cell | str]]
 """The title of its group of columns (empty if it stands alone), its own, and what makes a cell."""
 
 
-def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
+def share_cell(
+    value: float, low: float, high: float, mark: str = "", missing: str = "not run"
+) -> Cell:
     """A share in percent with its interval."""
     if math.isnan(value):
-        return Cell("not run", mark="nil")
+        return Cell(missing, mark="nil")
     return Cell(percent(value), interval(low, high), mark)
 
 
@@ -125,11 +127,11 @@ def points_cell(value: float, low: float, high: float, missing: str = NONE) -> C
 
 
 def cell_of(
-    make: Callable[..., Cell], *keys: Any, ends: Sequence[str] = ("value", "low", "high")
-) -> Callable[[Record], Cell]:
+    make: Callable[..., Cell | str], *keys: Any, ends: Sequence[str] = ("value", "low", "high")
+) -> Callable[[Record], Cell | str]:
     """What makes a cell, such as `share_cell`, of the `ends` of a row, or of its part at `keys`."""
 
-    def read(row: Record) -> Cell:
+    def read(row: Record) -> Cell | str:
         for key in keys:
             row = row[key]
         return make(*(row[end] for end in ends))

@@ -59,11 +59,8 @@ def test_each_run_is_sampled_before_its_end_and_hotter_at_its_end(tmp_path: Path
     ]
     assert tokens == 6 * 2 * 2
     assert counts["algorithm"].unique().tolist() == ["step-20", "temperature-1.5", "temperature-2"]
-    assert counts.groupby("algorithm")["correct"].sum().to_dict() == {
-        "step-20": 2,
-        "temperature-1.5": 2,
-        "temperature-2": 0,
-    }
+    right = counts.groupby("algorithm")["correct"].sum().to_dict()
+    assert right == {"step-20": 2, "temperature-1.5": 2, "temperature-2": 0}
 
 
 def test_the_line_of_mixtures_goes_from_the_baseline_to_the_base() -> None:
@@ -98,6 +95,29 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     np.testing.assert_allclose(lines[1], [0.3125, 0.5])  # stopped early, then the end
     np.testing.assert_allclose(lines[2], [0.5, 0.0])
     assert isinstance(frames["mixtures"], pd.DataFrame)
+
+
+def test_lines_go_by_step_and_temperature_to_a_baseline_that_need_not_be_shown() -> None:
+    """Temperatures in any order; the finished baseline stands at its own, 1."""
+    own = ["temperatures=[2.0, 0.5]", "algorithms=[grpo_k1_reward]"]
+    study = load_study(
+        "early_stopping", ROOT / "config", [f"exhibits.free_rivals.{each}" for each in own]
+    )
+    rivals = {"temperature-2": 3, "temperature-0.5": 5, "step-20": 7, "step-10": 6}
+    counts = counts_of(
+        base=[[0] * 9],
+        grpo=[[4] * 9],
+        grpo_k1_reward=[[1] * 9],
+        **{n: [[c] * 9] for n, c in rivals.items()},
+    )
+    frames = {
+        "cost_free_baselines": equal_accuracy(counts, "grpo", ["grpo_k1_reward", *rivals], 4, 100),
+        "mixtures": mixture_line(counts, "grpo", 4),
+    }
+    (axes,) = figure_of(study, "free_rivals", **frames).axes
+    _, stopped, temperatures = [np.multiply(8, line.get_xdata()) for line in axes.lines]
+    np.testing.assert_allclose(stopped, [6, 7, 4])
+    np.testing.assert_allclose(temperatures, [5, 4, 3])
 
 
 def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:

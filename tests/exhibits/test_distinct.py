@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from sage.claims.evidence import of_distinct
-from sage.exhibits.distinct import by_problem, estimated
+from sage.exhibits.distinct import DistinctTable, by_problem, estimated
+from sage.study.exhibit import Surroundings
 
 
 def samples(texts: str, problem: str = "p") -> pd.DataFrame:
@@ -36,6 +37,9 @@ def test_white_space_makes_no_other_completion_and_too_few_samples_are_refused()
     assert by_problem(frame, 2)["distinct"].tolist() == [1.0]
     with pytest.raises(ValueError, match="fewer than k = 3"):
         by_problem(frame, 3)
+    kind = DistinctTable(kind="distinct", title="D", model="m", benchmark="b", k=3)
+    ((_, fault),) = kind.faults(Surroundings({}, drawn=1, eval_seeds=2))
+    assert fault.startswith("3, but only 2 samples of a problem are drawn")
 
 
 def test_methods_are_compared_by_problem_and_seed() -> None:

@@ -11,11 +11,13 @@ import pytest
 from conftest import ROOT
 from counted import counts_of
 
-from sage.exhibits import load_study
+from sage.exhibits import kind_of, load_study
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.kind import Display
+from sage.rendering.table import Table
 from sage.report.opening import findings_of, opening
+from sage.study import ResolvedStudy, StudyError
 
 
 def history(dose: float, steps: int = 6) -> list[dict[str, Any]]:
@@ -71,26 +73,36 @@ def test_a_cell_of_each_strength_and_a_control_of_each_weight() -> None:
     assert control.estimator == strong.estimator
 
 
-def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
-    study = load_study("dose", ROOT / "config")
-    exhibit = study.study.exhibits["dose_plus"]
-    cells = [Cell(**cell) for cell in exhibit.settings(study, "dose_plus")["cells"]]
+def shown(study: ResolvedStudy, name: str, folder: Path, dose: float) -> Display:
+    """An exhibit of doses with counts drawn at random; each method has `dose` more than the last.
+
+    Both frames are in `folder`.
+    """
+    cells = [Cell(**cell) for cell in kind_of(study, name).settings(study, name)["cells"]]
     rng = np.random.default_rng(0)
-    names = {name for cell in cells for name in (cell.guided, cell.plain)}
+    names = sorted({name for cell in cells for name in (cell.guided, cell.plain)})
     counts = counts_of(**{name: rng.integers(0, 9, (2, 5)).tolist() for name in names})
     histories = {
-        (name, seed): history(0.01 * (1 + place))
-        for place, name in enumerate(sorted(names))
+        (name, seed): history(dose * place)
+        for place, name in enumerate(names, 1)
         for seed in (1, 2)
     }
     effects, slopes = dose_tables(counts, histories, cells, [1, 8], draws=200)
-    effects.to_parquet(tmp_path / "effects.parquet")
-    slopes.to_parquet(tmp_path / "slopes.parquet")
-    display = Display(study, "dose_plus", [tmp_path], ROOT / "reports/paper")
+    effects.to_parquet(folder / "effects.parquet")
+    slopes.to_parquet(folder / "slopes.parquet")
+    return Display(study, name, [folder], ROOT / "reports/paper")
+
+
+def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
+    study = load_study("dose", ROOT / "config")
+    exhibit = study.study.exhibits["dose_plus"]
+    assert isinstance(exhibit, DoseFigure)
+    display = shown(study, "dose_plus", tmp_path, 0.01)
     document = exhibit.table(display)
     assert [len(group.rows) for group in document.table.groups] == [6]
     assert len(exhibit.slopes(display).table.groups[0].rows) == 2  # pass@1 and pass@8
-    assert exhibit.findings(study, slopes, effects).lines[0].title == "Needed strategies choose"
+    frames = display.frame("slopes"), display.frame("effects")
+    assert exhibit.findings(study, *frames).lines[0].title == "Needed strategies choose"
     figure = exhibit.figure(display)
     assert len(figure.axes) == 2  # pass@1 and pass@8
     assert all(len(axes.containers) == 6 for axes in figure.axes)
@@ -98,6 +110,45 @@ def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
     ticks = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
     assert ticks
     assert all(float(text) > 0 for text in ticks)  # plain numbers, no markup
+
+
+@pytest.mark.parametrize("dose", [0.0, np.nan])
+def test_a_guide_without_a_dose_has_empty_panels(dose: float, tmp_path: Path) -> None:
+    study = load_study("dose", ROOT / "config")
+    exhibit, display = kind_of(study, "dose_plus"), shown(study, "dose_plus", tmp_path, dose)
+    axes = exhibit.figures()[""](display).axes
+    assert [len(each.containers) for each in axes] == [0, 0]
+
+
+def test_methods_of_one_estimator_have_rows_of_their_own(tmp_path: Path) -> None:
+    own = ["exhibits.dose_plus.algorithms=[grpo_branch_k1_reward, grpo_branch_strong_k1_reward]"]
+    study = load_study("dose", ROOT / "config", own)
+    (group,) = table_of(shown(study, "dose_plus", tmp_path, 0.01)).groups
+    titles = [row.title for row in group.rows]
+    assert len({*titles}) == len(titles) == 12
+    assert titles[0] == study.algorithms["grpo_branch_k1_reward-kl0.05-ratio0.3"].title
+
+
+def table_of(display: Display) -> Table:
+    return kind_of(display.study, display.name).tables()[""](display).table
+
+
+@pytest.mark.parametrize(
+    ("study", "setting", "said"),
+    [
+        ("dose", "dose_plus.values=[1.0, 1.0]", "values: 1 occurs twice"),
+        ("dose", "dose_plus.kl_coefficients=[0.2, 0.2]", "kl_coefficients: 0.2 occurs twice"),
+        ("dose", "dose_plus.values=[-1.0]", "values: ratio: must be at least 0.0, not -1.0"),
+        ("dose", "dose_plus.clamp=[4.0, 0.25]", r"clamp: must be \[lowest, highest\]"),
+        ("smoke", "table6.grid={ratio: [0.3, 0.30000001]}", "grid.ratio: 0.3 occurs twice"),
+        ("smoke", "table6.grid={ratio: [-0.3]}", "grid: ratio: must be at least 0.0, not -0.3"),
+    ],
+)
+def test_cells_that_cannot_be_trained_or_told_apart_are_refused(
+    study: str, setting: str, said: str
+) -> None:
+    with pytest.raises(StudyError, match=said):
+        load_study(study, ROOT / "config", [f"exhibits.{setting}"])
 
 
 def test_the_page_opens_with_the_slopes_of_a_kept_run() -> None:

@@ -63,9 +63,7 @@ def test_histories_are_read_from_policies_folders(tmp_path: Path) -> None:
         read_histories(folders)
 
 
-def test_gradient_norms_are_measured_from_the_histories_of_an_exhibits_rows(
-    tmp_path: Path,
-) -> None:
+def test_gradient_norms_are_measured_from_the_histories_of_its_methods(tmp_path: Path) -> None:
     results, study = Results(tmp_path), a_study()
     table5 = EXHIBITS["table5"]
     assert isinstance(table5, GradientTable)
@@ -94,11 +92,8 @@ def test_histories_are_one_frame_with_what_was_recorded() -> None:
         ("no_kl", 1): [],
     }
     frame = history_frame(runs)
-    assert frame[["algorithm", "seed", "step", "reward"]].to_numpy().tolist() == [
-        ["branch", 1, 1, 0.75],
-        ["grpo", 2, 1, 0.5],
-        ["grpo", 2, 2, 0.25],
-    ]
+    rows = [["branch", 1, 1, 0.75], ["grpo", 2, 1, 0.5], ["grpo", 2, 2, 0.25]]
+    assert frame[["algorithm", "seed", "step", "reward"]].to_numpy().tolist() == rows
     assert frame["q_mean"].isna().tolist() == [False, True, True]
     assert history_frame({}).columns.tolist() == ["algorithm", "seed", "step"]
 
@@ -121,15 +116,8 @@ def test_faulty_histories_are_named() -> None:
 def test_reward_around_a_checkpoint_is_joined_with_accuracy() -> None:
     """Steps 1 to 6; the policy after 2 updates drew the rollouts of step 3."""
     rewards = [0.0, 0.1, 0.2, 0.6, 0.8, 1.0]
-    accuracies = pd.DataFrame(
-        {
-            "algorithm": "grpo",
-            "train_seed": 1,
-            "step": [6, 0, 2],
-            "value": [0.5, 0.3, 0.4],
-            "low": [0.4, 0.2, 0.3],
-        }
-    )
+    values = {"step": [6, 0, 2], "value": [0.5, 0.3, 0.4], "low": [0.4, 0.2, 0.3]}
+    accuracies = pd.DataFrame({"algorithm": "grpo", "train_seed": 1, **values})
     joined = reward_and_accuracy({("grpo", 1): history(reward=rewards)}, accuracies, window=2)
     assert joined["step"].tolist() == [0, 2, 6]
     assert joined["accuracy"].tolist() == [0.3, 0.4, 0.5]

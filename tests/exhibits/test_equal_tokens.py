@@ -111,11 +111,8 @@ def test_one_row_holds_a_method_at_both_moments() -> None:
     assert branch["steps pass@1 value"] == 0.62
     assert branch["tokens pass@1 value"] == 0.45
     assert branch["tokens pass@4 high"] == 0.78
-    assert [branch[f"step_tokens{part}"] for part in ("", " low", " high")] == [
-        1.95e6,
-        1.9e6,
-        2.0e6,
-    ]
+    ends = [branch[f"step_tokens{part}"] for part in ("", " low", " high")]
+    assert ends == [1.95e6, 1.9e6, 2.0e6]
     assert (branch["step"], branch["steps"], branch["tokens"]) == (18.0, 40.0, 4.25e6)
     # At equal steps the two are tied; at equal tokens GRPO is above both others.
     assert table["steps pass@1 mark"].tolist() == ["", "tie", "tie"]
@@ -145,6 +142,10 @@ def test_the_caption_says_what_the_budget_is_and_how_near_the_snapshots_are() ->
     assert "between −5.0 % and +10.0 % away" in caption
     assert "the learning rate has not yet fallen to 0" in caption
     assert "One problem is worth 2.5 points" in caption
+    evaluation = study().study.evaluation.model_copy(update={"seeds": [0, 1]})
+    twice = changed(study(), evaluation=evaluation)
+    caption = table_of(twice, "methods", moments=MOMENTS, **FRAMES).caption
+    assert "from 4 samples per problem and evaluation seed (2 seeds)." in caption
 
 
 def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> None:
@@ -170,18 +171,11 @@ def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> N
         (policy / "history.jsonl").write_text("\n".join(rows))
         policies.append(policy)
         samples.append(tmp_path / "samples/tiny" / algorithm / "seed1/easy.parquet")
-    common = {
-        "base": base,
-        "problems": problems,
-        "settings": settings,
-        "device": "cpu",
-        "model": "tiny",
-        "benchmark": "easy",
-        "manifest": manifest,
-    }
+    common: dict[str, Any] = {"base": base, "problems": problems, "settings": settings}
+    common |= {"device": "cpu", "model": "tiny", "benchmark": "easy", "manifest": manifest}
     for policy, output in zip(policies, samples, strict=True):
         shards = output.with_suffix("")
-        evaluate(**common, policy=policy, train_seed=1, shards=shards, output=output)  # type: ignore[arg-type]
+        evaluate(**common, policy=policy, train_seed=1, shards=shards, output=output)
     folder, problem_file = tmp_path / "methods", tmp_path / "easy.jsonl"
     folder.mkdir()
     write_problems(problems, problem_file)

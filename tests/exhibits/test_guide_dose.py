@@ -21,7 +21,7 @@ from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 from sage.evaluation.guide_dose import Read, measured
 from sage.evaluation.token_signals import guide_signals, padded, token_signals
 from sage.exhibits import load_study
-from sage.exhibits.guide_dose import needed, sentence_of
+from sage.exhibits.guide_dose import sentence_of
 from sage.exhibits.kind import Display, Measuring
 from sage.problems.record import Problem, write_problems
 from sage.runtime.manifest import Manifest
@@ -137,6 +137,7 @@ ROW: dict[str, Any] = {
             {"a_k": 0.1, "a_k_low": -0.1, "a_k_high": 0.3},
             "either way: 60 problems × 32 samples do not decide; about 240 problems would.",
         ),
+        ({"a_k": 0.001, "a_k_low": -1.0, "a_k_high": 1.0}, "nor would a hundred times as many."),
         ({"spread": 0.0}, "the guide changes nothing here"),
     ],
 )
@@ -144,15 +145,9 @@ def test_the_sentence(changes: dict[str, Any], said: str) -> None:
     assert said in sentence_of(ROW | changes)
 
 
-def test_no_number_of_problems_is_named_that_nobody_has() -> None:
-    wide = ROW | {"a_k": 0.001, "a_k_low": -1.0, "a_k_high": 1.0}
-    assert needed(wide).endswith("nor would a hundred times as many")
-
-
 def asked(count: int) -> list[Problem]:
-    return [
-        Problem(f"p{i}", f"{i}+{i}", str(2 * i), "number", "1", "here", "0") for i in range(count)
-    ]
+    rest = "number", "1", "here", "0"
+    return [Problem(f"p{i}", f"{i}+{i}", str(2 * i), *rest) for i in range(count)]
 
 
 def test_the_exhibit_measures_the_checkpoint_before_rl_as_rl_draws(tmp_path: Path) -> None:

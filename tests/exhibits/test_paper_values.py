@@ -6,11 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pages import a_table
-from report_frames import (
-    ROOT,
-    a_study,
-    changed,
-)
+from report_frames import ROOT, a_study, changed
 
 from sage.exhibits import PAPER, load_study, tables_of, write_piece
 from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
@@ -62,10 +58,8 @@ class TestPaper:
         assert twice["high"][0] == pytest.approx(0.05 + 0.01 * 2.1983, abs=1e-5)
 
     def test_a_value_without_deviations_has_a_difference_and_no_more(self) -> None:
-        paper = pd.DataFrame(
-            [("gradient_norms", "m", "", "x", "mid", 0.30, None, None)],
-            columns=PAPER_COLUMNS,
-        )
+        known = [("gradient_norms", "m", "", "x", "mid", 0.30, None, None)]
+        paper = pd.DataFrame(known, columns=PAPER_COLUMNS)
         measured = pd.DataFrame([("x", "mid", 0.4)], columns=["algorithm", "quantity", "value"])
         (row,) = compared(paper, measured, ["algorithm", "quantity"]).to_dict("records")
         assert row["difference"] == pytest.approx(0.1)

@@ -18,12 +18,7 @@ from graded import samples
 from sage.evaluation.intervals import interval_of_mean
 from sage.exhibits import kind_of, load_study
 from sage.exhibits.kind import Measuring
-from sage.exhibits.patterns import (
-    detect,
-    frequency,
-    pattern_table,
-    shares_compared,
-)
+from sage.exhibits.patterns import detect, frequency, pattern_table, shares_compared
 from sage.exhibits.perplexity_of_responses import tail_shares
 from sage.exhibits.phrases import BREAK, compile_phrases, load_patterns, plain_text
 from sage.problems.corpus import Slips, work_arithmetic
@@ -38,9 +33,8 @@ def shown(text: str) -> list[str]:
     return [name for name, found in zip(NAMES, detect([text], PATTERNS)[0], strict=True) if found]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+TEXTS = {
+    "constraint_setup": [
         "Let x be the total.",
         "LET\n  $x$ be",
         r"\text{Let } x_{1} = 2",
@@ -51,14 +45,18 @@ def shown(text: str) -> list[str]:
         r"Here $x=2k \quad\text{must be}$ even",
         "let a = 3",
     ],
-)
-def test_introducing_a_symbol_is_a_constraint_setup(text: str) -> None:
-    assert shown(text) == ["constraint_setup"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+    "structural_reasoning": [
+        "so n is Of The Form 4k+1",
+        "decomposes\ninto two sums",
+        "we break the sum up into parts",
+    ],
+    "proof_by_contradiction": [
+        "Assume for contradiction that it is even",
+        "suppose, for the sake of contradiction, otherwise",
+        r"which leads to a \emph{contradiction}",
+        "1 = 2 , a contradiction .",
+    ],
+    "": [  # what only looks like a pattern, or denies it
         "Let's think step by step.",
         "Let us see. It must be so.",
         "Let me be clear",
@@ -70,33 +68,18 @@ def test_introducing_a_symbol_is_a_constraint_setup(text: str) -> None:
         "the denominator is 3",
         "let a triangle have sides",
         "let " + "very " * 20 + "long gaps be",
+        "There is no contradiction.",
+        "This doesn’t lead to a contradiction",
+        "uniform of it",
     ],
-)
-def test_what_only_looks_like_a_constraint_setup_is_none(text: str) -> None:
-    assert shown(text) == []
+}
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("so n is Of The Form 4k+1", "structural_reasoning"),
-        ("decomposes\ninto two sums", "structural_reasoning"),
-        ("we break the sum up into parts", "structural_reasoning"),
-        ("Assume for contradiction that it is even", "proof_by_contradiction"),
-        ("suppose, for the sake of contradiction, otherwise", "proof_by_contradiction"),
-        (r"which leads to a \emph{contradiction}", "proof_by_contradiction"),
-        ("1 = 2 , a contradiction .", "proof_by_contradiction"),
-    ],
+    ("name", "text"), [(name, text) for name, texts in TEXTS.items() for text in texts]
 )
-def test_the_other_patterns_have_phrases_of_their_own(text: str, name: str) -> None:
-    assert shown(text) == [name]
-
-
-@pytest.mark.parametrize(
-    "text", ["There is no contradiction.", "This doesn’t lead to a contradiction", "uniform of it"]
-)
-def test_denied_patterns_do_not_count(text: str) -> None:
-    assert shown(text) == []
+def test_a_text_shows_a_pattern_or_none(name: str, text: str) -> None:
+    assert shown(text) == [name] * bool(name)
 
 
 def test_the_toy_corpus_shows_the_patterns_of_its_styles() -> None:
@@ -163,13 +146,17 @@ def ends(found: dict[str, float], start: str = "") -> tuple[float, float]:
 
 
 def test_frequency_pools_and_averages() -> None:
-    """Problems with 3 of 4, none of 0 and 1 of 2: pooled 4/6, averaged (3/4 + 1/2) / 2."""
+    """Problems with 3 of 4, none of 0 and 1 of 2: pooled 4/6, averaged (3/4 + 1/2) / 2; and two
+    runs of two problems."""
     found = frequency(np.array([[3, 0, 1]]), np.array([[4, 0, 2]]), draws=2_000)
     assert found["pooled"] == pytest.approx(4 / 6)
     assert found["per_problem"] == pytest.approx(0.625)
     for name, start in (("pooled", ""), ("per_problem", "per_problem_")):
         low, high = ends(found, start)
         assert 0.0 <= low < found[name] < high <= 1.0
+    two = frequency(np.array([[1, 0], [2, 1]]), np.array([[1, 1], [3, 1]]), draws=200)
+    assert two["pooled"] == pytest.approx(4 / 6)
+    assert two["per_problem"] == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
 
 
 def test_with_equal_counts_the_interval_is_that_of_the_mean() -> None:
@@ -223,16 +210,9 @@ def test_shares_beyond_the_base_are_of_each_run_and_problem() -> None:
     rows = [("base", 0, 1.0), ("base", 0, 2.0), ("base", 0, 3.0)]
     rows += [("a", 1, 2.0), ("a", 1, 9.0), ("a", 2, 2.1), ("a", 2, 9.0)]
     frame = pd.DataFrame(rows, columns=["algorithm", "train_seed", "perplexity"])
-    shares = tail_shares(frame.assign(problem_id="p"), level=0.5).set_index(
-        ["algorithm", "train_seed"]
-    )["share"]
+    shares = tail_shares(frame.assign(problem_id="p"), level=0.5)
+    shares = shares.set_index(["algorithm", "train_seed"])["share"]
     assert shares.to_dict() == {("a", 1): 0.5, ("a", 2): 1.0, ("base", 0): pytest.approx(1 / 3)}
-
-
-def test_frequency_takes_training_seeds_together() -> None:
-    found = frequency(np.array([[1, 0], [2, 1]]), np.array([[1, 1], [3, 1]]), draws=200)
-    assert found["pooled"] == pytest.approx(4 / 6)
-    assert found["per_problem"] == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
 
 
 def test_a_frequency_of_0_or_1_has_the_interval_of_its_problems() -> None:
@@ -245,11 +225,6 @@ def test_a_frequency_of_0_or_1_has_the_interval_of_its_problems() -> None:
     uneven = frequency(np.zeros((1, 5)), np.array([[6, 6, 12, 3, 3]]), draws=100)
     assert ends(uneven)[1] == pytest.approx(1.0)
     assert ends(uneven, "per_problem_")[1] == pytest.approx(0.5218, abs=1e-4)
-
-
-def test_a_frequency_without_correct_solutions_is_nan() -> None:
-    found = frequency(np.zeros((1, 3)), np.zeros((1, 3)), draws=100)
-    assert all(map(math.isnan, found.values()))
 
 
 def test_the_interval_grows_with_the_likeness_of_solutions() -> None:
@@ -301,7 +276,8 @@ def test_the_table_counts_correct_solutions_only(tmp_path: Path) -> None:
 def test_a_row_without_correct_solutions_stays_in_the_table() -> None:
     table = pattern_table({("m", "base", 0, "b"): samples({"p": "ww"})}, PATTERNS, 100)
     assert table["n_correct"].tolist() == [0, 0, 0]
-    assert table["pooled"].isna().all()
+    measured = ["pooled", "low", "high", "per_problem", "per_problem_low", "per_problem_high"]
+    assert table[measured].isna().all(axis=None)
 
 
 def test_seeds_of_different_problems_are_refused() -> None:

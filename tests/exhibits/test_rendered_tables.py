@@ -77,6 +77,13 @@ Ours & \underline{$-$1.0} &  & c\_d \\
     )
 
 
+@pytest.mark.parametrize("title", ["[1] GRPO", "*GRPO"])
+def test_the_end_of_a_row_takes_nothing_of_the_next_title(title: str) -> None:
+    rows = tuple(Row(title, (Cell("≥ 1"),)) for _ in range(2))
+    table = Table("Name", (Head("", ("x",)),), (Group("", rows),))
+    assert f"\\\\\n{{}}{title} & $\\ge$ 1 " in latex_table(table, "")
+
+
 def test_columns_of_words_may_break_their_lines() -> None:
     table = Table("S", (Head("", ("a", "b")),), (Group("", (Row("r", (Cell("x"),) * 2),)),), True)
     assert latex_table(table, "").count(r">{\raggedright\arraybackslash}p{0.31\linewidth}") == 2
@@ -163,7 +170,7 @@ def test_every_table_compiles(tmp_path: Path) -> None:
     tool = shutil.which("pdflatex")
     if tool is None:
         pytest.skip("pdflatex is not installed")
-    title = r"A_1 & 50% \x ~^ <{$#}> | ≈ ±"
+    title = r"[A]_1 & 50% \x ~^ <{$#}> | ≈ ±"
     study = retitled(a_study(title="A_1"), grpo=title)
     tables = [path.with_suffix(".tex") for path in write_every_table(study, tmp_path)]
     texts = [path.read_text(encoding="utf-8") for path in tables]

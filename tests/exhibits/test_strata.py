@@ -15,6 +15,7 @@ from sage.evaluation import snapshots
 from sage.evaluation.snapshots import by_step
 from sage.exhibits import kind_of, load_study
 from sage.report.opening import findings_of
+from sage.study import StudyError
 
 STEPS = {"base": 0, "step-50": 50, "grpo": 100}
 
@@ -46,11 +47,8 @@ def test_parts_are_the_strata_that_rl_trains_on_and_the_others() -> None:
     frame = by_step(COUNTS, STEPS, ["plain", "turn"], 2, 200)
     assert frame["step"].tolist() == [0, 0, 50, 50, 100, 100] * 3
     shown = frame.set_index(["part", "step", "k"])
-    assert shown["problems"].groupby("part").first().to_dict() == {
-        "all": 4,
-        "others": 2,
-        "trained": 2,
-    }
+    sizes = shown["problems"].groupby("part").first().to_dict()
+    assert sizes == {"all": 4, "others": 2, "trained": 2}
     values, changes = shown["value"], shown["change"]
     assert values["trained", 0, 2] == pytest.approx((5 / 6 + 1 / 2) / 2)
     assert values["trained", 50, 1] == pytest.approx(3 / 4)
@@ -75,6 +73,21 @@ def test_what_cannot_be_said_is_refused() -> None:
         by_step(COUNTS[COUNTS["algorithm"] != "base"], STEPS, [], 2, 100)
     with pytest.raises(ValueError, match=r"pass@8 of 4 samples; it is known for \[1, 2, 4\]"):
         by_step(COUNTS, STEPS, [], 8, 100)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("evaluation.primary_k=1", "strata: k is 1 like pass@1"),
+        ("exhibits.strata.samples=8", "strata: samples 8 must be at least k = 16"),
+    ],
+)
+def test_a_k_that_says_nothing_more_is_refused_before_the_first_job(
+    setting: str, said: str
+) -> None:
+    study = load_study("mini", ROOT / "config", [setting])
+    with pytest.raises(StudyError, match=said):
+        kind_of(study, "strata").settings(study, "strata")
 
 
 def test_moments_are_drawn_before_the_end_and_joined_with_the_evaluation(
@@ -112,6 +125,9 @@ def test_it_opens_the_page_of_the_default_study() -> None:
         "Sheets of sums (0.17 M): GRPO moves pass@2 from 66.7 to 95.8 % (+29.2 points, "
     )
     assert "on the strata that it trains on, and from 66.7 to 12.5 % (−54.2 points, " in said
+    alone = frame.assign(change_low=float("nan"), change_high=float("nan"))  # one problem
+    (found,) = findings_of(study, {"strata": alone})
+    assert "from 66.7 to 95.8 % (+29.2 points) on" in found.sentences[0]
     (none,) = findings_of(study, {"strata": frame[frame["part"] == "all"]})
     assert none.sentences == ()
     table = table_of(study, "strata", by_step=frame).table

@@ -13,6 +13,7 @@ from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
+from sage.rendering.forest import Line, forest
 from sage.rendering.numbers import NONE, duration, grouped, p_text, points
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example
@@ -26,13 +27,8 @@ class TestReading(MeasuredFrames):
     def test_both_readings_of_a_run_stand_in_one_row(self) -> None:
         rows = self.document().frame.set_index(["benchmark", "algorithm", "k"])
         base = rows.loc[("easy", "base", 1)]
-        assert base[["value", "low", "high", "reading", "std"]].tolist() == [
-            0.30,
-            0.20,
-            0.40,
-            0.25,
-            0.10,
-        ]
+        parts = ["value", "low", "high", "reading", "std"]
+        assert base[parts].tolist() == [0.30, 0.20, 0.40, 0.25, 0.10]
         assert base["n_eval_seeds"] == 5
         assert rows.loc[("easy", "grpo", 1), "reading"] == 0.55  # the pooled row, not a run's
 
@@ -146,12 +142,8 @@ class TestMeasures(MeasuredFrames):
         found = tail_table(self.PERPLEXITIES)
         document = table_of(a_study(), "figure7", tails=found)
         table = document.frame
-        assert table[["problem_id", "algorithm"]].to_numpy().tolist() == [
-            ["p2", "base"],
-            ["p2", "grpo"],
-            ["p1", "base"],
-            ["p1", "grpo"],
-        ]
+        assert table["problem_id"].tolist() == ["p2", "p2", "p1", "p1"]
+        assert table["algorithm"].tolist() == ["base", "grpo"] * 2
         # The base's 95th percentile on p2 is 1.2 + 0.85 * 0.2; one of four lies above it.
         assert table["upper"].tolist()[0] == pytest.approx(1.37)
         assert table["tail_share"].tolist() == [0.25, 0.25, 0.0, 0.5]
@@ -178,12 +170,8 @@ class TestSettings:
         assert table.loc["Learning rate", "tiny"] == "0.001"
         choices = ["May take half of it", "Longer than the maximum", "Loss on", "Chat template"]
         paper = sft_settings(load_study("paper", ROOT / "config")).set_index("parameter")
-        assert paper.loc[choices, "qwen_math_7b"].tolist() == [
-            "the conversation",
-            "leave out",
-            "the whole text",
-            "Unsloth's",
-        ]
+        chosen = ["the conversation", "leave out", "the whole text", "Unsloth's"]
+        assert paper.loc[choices, "qwen_math_7b"].tolist() == chosen
         assert table.loc["LoRA", "tiny"].startswith("LoRA, rank 8, alpha 16")
         assert set(table["tiny_long"].drop("Base model")) == {NONE}
         assert table.loc["Base model", "tiny_long"] == "that of Tiny Qwen2 (0.03 M)"
@@ -227,13 +215,23 @@ def test_the_toy_table_holds_the_numbers_of_the_example() -> None:
     assert "is met for the rare completion, which rises above the threshold" in toy_caption(example)
 
 
+@pytest.mark.parametrize(
+    ("high", "ticks"),
+    [
+        (0.004, ["−0.2", "0", "+0.2", "+0.4"]),
+        (0.2, ["−10", "0", "+10", "+20"]),
+        (0.0, ["−0.2", "−0.1", "0"]),
+    ],
+)
+def test_ticks_of_a_forest_have_their_signs(high: float, ticks: list[str]) -> None:
+    drawn = forest([Line("a", "b", high / 2, -high / 2 or -0.002, high)])
+    assert drawn is not None
+    assert [text for _, text in drawn.ticks] == ticks
+
+
 def test_numbers_and_times_are_readable() -> None:
     assert grouped(1234567) == "1\u202f234\u202f567"
     assert [duration(t) for t in (None, 9.6, 61, 3725)] == ["–", "10 s", "1 min 01 s", "1 h 02 min"]
     assert [points(v) for v in (0.0512, -0.0512, -0.0001)] == ["+5.1", "−5.1", "+0.0"]
-    assert [p_text(p) for p in (0.0001, 0.0312, 0.31, float("nan"))] == [
-        "< 0.001",
-        "0.031",
-        "0.31",
-        "–",
-    ]
+    ps = (0.0001, 0.0312, 0.31, math.nan)
+    assert [p_text(p) for p in ps] == ["< 0.001", "0.031", "0.31", "–"]
