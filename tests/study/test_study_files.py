@@ -75,6 +75,8 @@ BOMB += (ROOT / "config" / STUDY).read_text().replace("title: Smoke study", "tit
         ("title: 2024-99-99\n", ", line 1, column 8: not valid YAML: '2024-99-99' is not a date"),
         (f"title: {'9' * 5000}\n", ", line 1, column 8: not valid YAML: '999"),
         ("title: !!float abc\n", ", line 1, column 8: not valid YAML: 'abc' is not a number"),
+        ("seeds: [010]\n", ", line 1, column 9: not valid YAML: '010' is not a number that can"),
+        ("seeds: [1:30]\n", ", line 1, column 9: not valid YAML: '1:30' is not a number that "),
         ("title: !!bool abc\n", ", line 1, column 8: not valid YAML: 'abc' is not true or false"),
         ("a: [!!timestamp b]\n", ", line 1, column 5: not valid YAML: 'b' is not a date; for te"),
         ('a:\n  b: "c\\e"\n', ", line 2, column 6: not valid YAML: 'c\\x1b' is not text that can"),
