@@ -21,6 +21,7 @@ from accelerate import Accelerator
 
 from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
+from sage.runtime.faults import Fault
 from sage.training.drawing import OLD, ProcessSlices
 from sage.training.shaping import Estimator, Shaping, loss_mask
 from sage.training.start import FirstCall
@@ -44,6 +45,10 @@ _STEP_MEANS = ("kl", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean")
 
 _DIFFERS = 1e-3
 """Advantages with a standard deviation below it come from equal rewards: it is rounding."""
+
+
+class NegativeTerm(Fault, ValueError):
+    """An estimator gave a KL term below 0, which TRL's k3 cannot stand for."""
 
 
 @dataclass
@@ -94,7 +99,17 @@ class LossCall:
             self.inputs[OLD] = torch.where(old.isnan(), log_probs.detach().to(old.dtype), old)
 
     def replace_k3(self, values: torch.Tensor) -> None:
-        """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`."""
+        """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`.
+
+        Raises NegativeTerm for values so far below 0 that the term would be another.
+        """
+        lowest = float((values.detach() * self.mask).min())
+        if lowest < -1.0:
+            raise NegativeTerm(
+                f"the estimator gave a KL term of {lowest:.3g} at a token, but a term must not be "
+                "negative: in the loss it would be another number; square it, or take rho - log "
+                "rho - 1 as k3 does"
+            )
         self.inputs[REFERENCE], self.replaced = as_k3_input(self.log_probs, values), True
 
     def seen(self, shares: ProcessSlices) -> LogProbs:

@@ -15,7 +15,7 @@ from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
 from sage.method.advantages import Centred, GroupNormalised
-from sage.method.anchors import K3
+from sage.method.anchors import K3, LogProbs
 from sage.method.guides import BranchGuide, Moment, Signals
 from sage.policies import load_model
 from sage.problems.record import read_problems
@@ -23,6 +23,7 @@ from sage.rivals.bnpo import BetaNormalised
 from sage.rivals.pass_at_k import PassAtK
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.training import rl
+from sage.training.anchoring import NegativeTerm
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
 
@@ -129,6 +130,19 @@ def test_what_the_seam_adds_to_an_estimator_is_not_logged(
     for expected, kl, logged in zip(plain, of_tokens, ours, strict=True):
         assert logged["loss"] == pytest.approx(expected["loss"], abs=3e-4)
         assert logged["kl"] == pytest.approx(kl["kl"], abs=1e-4)
+
+
+class LogRatio:
+    """A term that is below 0 where the anchor likes a token better than the policy does."""
+
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
+        return log_probs.policy - log_probs.anchor - 30.0
+
+
+def test_a_term_below_0_is_refused(build: Build) -> None:
+    """TRL's k3 of it is e to the power of what it is below -20, whatever the estimator meant."""
+    with pytest.raises(NegativeTerm, match="gave a KL term of -30 at a token, but a term must"):
+        build(SageTrainer, Shaping(estimator=LogRatio())).train()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
