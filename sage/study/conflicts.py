@@ -100,9 +100,10 @@ def _runs(study: ResolvedStudy) -> Iterator[str]:
     for name, model in study.study.models.items():
         if model.rl is None:
             continue
-        for index, row in enumerate(model.algorithms):
-            algorithm = study.algorithms[row]
-            key = f"models.{name}.algorithms[{index}]: {row!r}"
+        places = {row: f"exhibits.{e}" for e in study.exhibits(name) for row in study.methods_of(e)}
+        places |= {row: f"models.{name}.algorithms[{i}]" for i, row in enumerate(model.algorithms)}
+        for row in study.trained(name):
+            algorithm, key = study.algorithms[row], f"{places[row]}: {row!r}"
             if algorithm.fidelity == "released" and not model.sft:
                 yield f"{key} refers to the model before SFT, but this model has no sft of its own"
             problems = study.study.problems[model.rl.problems]

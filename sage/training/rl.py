@@ -212,9 +212,8 @@ def correction_of(settings: RL) -> Correction:
 
     Behind a filter (top-k, top-p, min-p) probabilities are not comparable: by default none there.
     """
-    sampling = settings.sampling
-    cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
-    by_default = "token" if settings.engine == "vllm" and not cut else "none"
+    compared = settings.engine == "vllm" and not settings.sampling.filters()
+    by_default = "token" if compared else "none"
     return Correction(settings.correction or by_default, settings.correction_cap)
 
 
