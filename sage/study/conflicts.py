@@ -195,14 +195,9 @@ def _sizes(study: ResolvedStudy, of_files: Mapping[str, int]) -> Iterator[str]:
     """
     for name, model in study.study.models.items():
         rl, key = model.rl, f"models.{name}"
-        size = None
-        if rl:
-            size = of_files.get(rl.problems) or study.study.problems[rl.problems].size()
-        if (
-            rl
-            and size is not None
-            and size < (needed := rl.prompts_per_step * rl.steps_per_generation)
-        ):
+        needed = rl.prompts_per_step * rl.steps_per_generation if rl else 0
+        size = of_files.get(rl.problems) or study.study.problems[rl.problems].size() if rl else 0
+        if rl and size is not None and size < needed:
             yield (
                 f"{key}.rl.problems: {rl.problems!r} has {size} problems, but a generation takes "
                 f"{needed} (prompts_per_step x steps_per_generation); lower these, or make the set "

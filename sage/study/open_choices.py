@@ -86,8 +86,8 @@ def with_answers(
 ) -> tuple[dict[Any, Any], dict[Any, Any], list[str]]:
     """A study and the methods with the answers that its `open_choices` name, and faults.
 
-    Choices and answers that there are not are faults, and a choice that could change nothing in
-    the study; answers of wrong type are passed over, for the study's type has them.
+    A choice that could change nothing in the study is one too. Answers of wrong type are passed
+    over, for the study's type has them.
     """
     changed, changed_rows = deepcopy(dict(content)), deepcopy(dict(rows))
     faults = []
