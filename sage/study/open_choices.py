@@ -107,8 +107,9 @@ def with_answers(
                 for path, value in choice.answers[answer].sets.items():
                     *parents, last = path.split(".")
                     inner = section
-                    for parent in parents:
-                        inner = inner.setdefault(parent, {})
+                    for parent in parents:  # its own: by an anchor another section can have it too
+                        inner[parent] = {**inner.get(parent, {})}
+                        inner = inner[parent]
                     inner[last] = value
     return changed, changed_rows, faults
 
