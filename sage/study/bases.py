@@ -22,6 +22,7 @@ from sage.fields import (
 )
 from sage.problems.corpora import AnyCorpus
 from sage.runtime.files import file_sum
+from sage.study.faults import as_written
 
 
 class Architecture(Strict):
@@ -139,7 +140,8 @@ class FolderBase(Strict):
     def room(self) -> int | None:
         """The longest text that it has positions for, in tokens; None where it does not say."""
         config = json.loads((Path(self.folder) / "config.json").read_text(encoding="utf-8"))
-        return config.get("max_position_embeddings")
+        positions = config.get("max_position_embeddings")
+        return positions if isinstance(positions, int) else None
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """(key, message) of what keeps it from being loaded, as far as files and names tell."""
@@ -176,10 +178,12 @@ def _unusable(folder: Path) -> str:
     if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
         return f"{folder} has no tokenizer; write it there with tokenizer.save_pretrained(folder)"
     try:
-        has_code = "auto_map" in json.loads(config.read_text(encoding="utf-8"))
+        content = json.loads(config.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds {as_written(content)}, not settings by name")
     except ValueError as error:
         return f"{config} is not JSON ({error}); copy the model again"
-    return has_code * (
+    return ("auto_map" in content) * (
         f"{config} names code of its own (auto_map), which is never run; use a model whose "
         "architecture transformers has"
     )

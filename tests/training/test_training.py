@@ -15,7 +15,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from trainers import SMALL, SUMS, write_parent
+from trainers import SMALL, SUMS
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTTrainer
 
@@ -172,11 +172,6 @@ def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:
     assert (scratch / "checkpoint-1").is_dir()
     claim(scratch, {"steps": 2})
     assert not (scratch / "checkpoint-1").exists()
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS)
 
 
 def train_on_sums(
