@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -148,7 +149,7 @@ class FolderBase(Strict):
         if message := _unusable(Path(self.folder)):
             yield "folder", message
         for name in ("adapter_config.json", "adapter_model.safetensors"):
-            if self.adapter and not (Path(self.adapter) / name).is_file():
+            if self.adapter and not os.path.isfile(Path(self.adapter) / name):
                 why = "so it is not an adapter that is loaded: other formats can hold code"
                 yield "adapter", f"{self.adapter} has no {name}, {why}"
                 return
@@ -156,11 +157,11 @@ class FolderBase(Strict):
 
 def _unusable(folder: Path) -> str:
     """Why `folder` is not a checkpoint that can be loaded, with the way out; empty if it is."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # no error for a long name
         return (
-            f"{folder} {'is a file' if folder.is_file() else 'does not exist'}; give the path of "
-            "the model's folder, from the folder of the study's file or from /; a model of the hub "
-            "is `source: hub`"
+            f"{folder} {'is a file' if os.path.isfile(folder) else 'does not exist'}; give the "
+            "path of the model's folder, from the folder of the study's file or from /; a model of "
+            "the hub is `source: hub`"
         )
     names, config = {file.name for file in folder.iterdir()}, folder / "config.json"
     if "config.json" not in names:

@@ -164,7 +164,7 @@ def _from_here(content: Mapping[Any, Any], written: Written) -> None:
             changed.add((id(section), key))
             file, _ = written.place(f"{place}.{key}")
             folder = (written.file if str(file).startswith(SET) else file).parent
-            own = Path(path).expanduser()
+            own = Path(os.path.expanduser(path))  # no error for a user that there is not
             section[key] = str(own) if own.is_absolute() else os.path.relpath(folder / own)
 
 

@@ -128,6 +128,10 @@ OF_STUDY: list[tuple[str, Any, str]] = [
      "[0]: 'grpo_released' refers to the model before SFT, but this"),
     ("models.tiny.base", {"source": "hub", "repository": "a/b"},
      "models.tiny: sft needs data or corpus: only a"),
+    ("models.tiny_long.base", {"source": "folder", "folder": "~no_such_user/own"},
+     ".folder: … ~no_such_user/own does not exist; give the path of the model's folder"),
+    ("models.tiny_long.base", {"source": "folder", "folder": "a" * 300},
+     ".folder: … aaa does not exist; give the path of the model's folder"),
     # what training would fail on
     ("exhibits.table4.algorithms", ["grpo", "grpo_branch_released"],
      "exhibits.table4: 'grpo_branch_released' refers to the model before SFT, but this"),
