@@ -106,6 +106,9 @@ class Algorithm(Strict):
                 f"filter {self.filter.kind!r} and planner {self.planner.kind!r} both choose what "
                 "is trained on; choose one"
             )
+        for index, reward in enumerate(self.rewards):
+            if reward in self.rewards[:index]:
+                yield f"rewards[{index}]: {reward} occurs twice"
         yield "; ".join(
             f"{place}: {choice} {conflict}"
             for place, _, choice, made in built(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,6 +23,7 @@ from sage.fields import (
 )
 from sage.problems.corpora import AnyCorpus
 from sage.runtime.files import file_sum
+from sage.study.faults import as_written
 
 
 class Architecture(Strict):
@@ -139,14 +141,15 @@ class FolderBase(Strict):
     def room(self) -> int | None:
         """The longest text that it has positions for, in tokens; None where it does not say."""
         config = json.loads((Path(self.folder) / "config.json").read_text(encoding="utf-8"))
-        return config.get("max_position_embeddings")
+        positions = config.get("max_position_embeddings")
+        return positions if isinstance(positions, int) else None
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """(key, message) of what keeps it from being loaded, as far as files and names tell."""
         if message := _unusable(Path(self.folder)):
             yield "folder", message
         for name in ("adapter_config.json", "adapter_model.safetensors"):
-            if self.adapter and not (Path(self.adapter) / name).is_file():
+            if self.adapter and not os.path.isfile(Path(self.adapter) / name):
                 why = "so it is not an adapter that is loaded: other formats can hold code"
                 yield "adapter", f"{self.adapter} has no {name}, {why}"
                 return
@@ -154,11 +157,11 @@ class FolderBase(Strict):
 
 def _unusable(folder: Path) -> str:
     """Why `folder` is not a checkpoint that can be loaded, with the way out; empty if it is."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # no error for a long name
         return (
-            f"{folder} {'is a file' if folder.is_file() else 'does not exist'}; give the path of "
-            "the model's folder, from the folder of the study's file or from /; a model of the hub "
-            "is `source: hub`"
+            f"{folder} {'is a file' if os.path.isfile(folder) else 'does not exist'}; give the "
+            "path of the model's folder, from the folder of the study's file or from /; a model of "
+            "the hub is `source: hub`"
         )
     names, config = {file.name for file in folder.iterdir()}, folder / "config.json"
     if "config.json" not in names:
@@ -176,10 +179,12 @@ def _unusable(folder: Path) -> str:
     if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
         return f"{folder} has no tokenizer; write it there with tokenizer.save_pretrained(folder)"
     try:
-        has_code = "auto_map" in json.loads(config.read_text(encoding="utf-8"))
+        content = json.loads(config.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds {as_written(content)}, not settings by name")
     except ValueError as error:
         return f"{config} is not JSON ({error}); copy the model again"
-    return has_code * (
+    return ("auto_map" in content) * (
         f"{config} names code of its own (auto_map), which is never run; use a model whose "
         "architecture transformers has"
     )

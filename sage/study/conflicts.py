@@ -100,9 +100,10 @@ def _runs(study: ResolvedStudy) -> Iterator[str]:
     for name, model in study.study.models.items():
         if model.rl is None:
             continue
-        for index, row in enumerate(model.algorithms):
-            algorithm = study.algorithms[row]
-            key = f"models.{name}.algorithms[{index}]: {row!r}"
+        places = {row: f"exhibits.{e}" for e in study.exhibits(name) for row in study.methods_of(e)}
+        places |= {row: f"models.{name}.algorithms[{i}]" for i, row in enumerate(model.algorithms)}
+        for row in study.trained(name):
+            algorithm, key = study.algorithms[row], f"{places[row]}: {row!r}"
             if algorithm.fidelity == "released" and not model.sft:
                 yield f"{key} refers to the model before SFT, but this model has no sft of its own"
             problems = study.study.problems[model.rl.problems]
@@ -194,14 +195,9 @@ def _sizes(study: ResolvedStudy, of_files: Mapping[str, int]) -> Iterator[str]:
     """
     for name, model in study.study.models.items():
         rl, key = model.rl, f"models.{name}"
-        size = None
-        if rl:
-            size = of_files.get(rl.problems) or study.study.problems[rl.problems].size()
-        if (
-            rl
-            and size is not None
-            and size < (needed := rl.prompts_per_step * rl.steps_per_generation)
-        ):
+        needed = rl.prompts_per_step * rl.steps_per_generation if rl else 0
+        size = of_files.get(rl.problems) or study.study.problems[rl.problems].size() if rl else 0
+        if rl and size is not None and size < needed:
             yield (
                 f"{key}.rl.problems: {rl.problems!r} has {size} problems, but a generation takes "
                 f"{needed} (prompts_per_step x steps_per_generation); lower these, or make the set "

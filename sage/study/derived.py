@@ -27,8 +27,7 @@ def whole_methods(
 ) -> tuple[dict[Any, Any], list[str]]:
     """The entries, each with what it takes over, and faults that begin with an entry's name.
 
-    A base is another of the `entries`, or of `others`, which are whole. An entry whose base cannot
-    be found is left out.
+    A base is one of the `entries`, or of `others`, all whole; an entry without it is left out.
     """
     known = {**(others or {}), **entries}
     faults = {}

@@ -1,10 +1,8 @@
 """What a study asks of a table or figure, whatever its kind.
 
 An exhibit names a model and, by its kind, the methods and benchmarks that it shows, and so what
-must be trained and sampled. Its key in the study (`table1`, `figure3`) is also a target of the
-workflow.
-The kinds themselves are in `sage.exhibits`, one module each; a study is handed them when it is read
-(`sage.exhibits.load_study`), so that nothing here depends on how anything is measured or drawn.
+must be trained and sampled. The kinds themselves are in `sage.exhibits`; a study is handed them
+when it is read, so that nothing here depends on how anything is measured or drawn.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Kept studies of earlier versions, read as today's types have them.
 
-A kept study is a dump with every default, and the types refuse unknown keys. So a key that is
-dropped or renamed, or a kind that is, gets a line at the end of `CHANGES`; the lines before it stay
-as they are. The version of a dump is 1 plus the number of changes that came before it.
-
-A claim is registered by the sum of a dump. `first_names` gives a dump of today the names of
-version 1, so that no change here changes a sum.
+A kept study is a dump with every default, and the types refuse unknown keys. So a key or a kind
+that is dropped or renamed gets a line at the end of `CHANGES`. The version of a dump is 1 plus the
+number of changes that came before it. A claim is registered by the sum of a dump: `first_names`
+gives a dump of today the names of version 1, so that no change here changes a sum.
 
 A path leads to a key of a dump, or of `claims`, a kept file of claims: `study.models.*.rl.watch`.
 `*` stands for each key or item of a section, `**` for any number of steps.

@@ -118,6 +118,11 @@ class Sampling(Strict):
     stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=lambda: ["</SOLUTION>"])
     """a completion ends after the first of these texts that it writes"""
 
+    def filters(self) -> list[str]:
+        """The settings that cut tokens off the distribution that is drawn from."""
+        cuts = {"top_k": self.top_k > 0, "top_p": self.top_p < 1.0, "min_p": self.min_p > 0.0}
+        return [name for name, cut in cuts.items() if cut]
+
 
 class RL(Strict):
     """Reinforcement learning with verifiable rewards (the paper's Table 8).
@@ -200,6 +205,12 @@ class RL(Strict):
                 f"checkpoint_every {self.checkpoint_every} must be a multiple of the steps that a "
                 f"generation serves, steps_per_generation x iterations = {served}: a checkpoint "
                 "does not hold rollouts, so a run that goes on within a generation would differ"
+            )
+        if self.correction == "token" and self.sampling.filters():
+            raise ValueError(
+                f"correction token compares the trainer's probabilities with the sampler's, which "
+                f"are behind {', '.join(self.sampling.filters())}; set correction: none, or sample "
+                "without"
             )
         return self
 
@@ -359,6 +370,8 @@ class Model(Strict):
             yield f": {error}"
         if self.sft and isinstance(self.base, SharedBase):
             yield "sft: a base taken from another model is tuned there; leave sft out"
+        elif self.sft and self.sft.data and self.sft.corpus:
+            yield "sft: data and corpus both say where the examples come from; leave one out"
         elif self.sft and self.sft.data is None:
             if self.sft.corpus is None and not isinstance(self.base, ScratchBase):
                 yield (

@@ -86,8 +86,8 @@ def with_answers(
 ) -> tuple[dict[Any, Any], dict[Any, Any], list[str]]:
     """A study and the methods with the answers that its `open_choices` name, and faults.
 
-    Choices and answers that there are not are faults, and a choice that could change nothing in
-    the study; answers of wrong type are passed over, for the study's type has them.
+    A choice that could change nothing in the study is one too. Answers of wrong type are passed
+    over, for the study's type has them.
     """
     changed, changed_rows = deepcopy(dict(content)), deepcopy(dict(rows))
     faults = []
@@ -107,8 +107,9 @@ def with_answers(
                 for path, value in choice.answers[answer].sets.items():
                     *parents, last = path.split(".")
                     inner = section
-                    for parent in parents:
-                        inner = inner.setdefault(parent, {})
+                    for parent in parents:  # its own: by an anchor another section can have it too
+                        inner[parent] = {**inner.get(parent, {})}
+                        inner = inner[parent]
                     inner[last] = value
     return changed, changed_rows, faults
 

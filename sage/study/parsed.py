@@ -34,6 +34,7 @@ def placed(content: Mapping[Any, Any], places: Mapping[Any, Place]) -> Section:
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_OTHER_BASE = re.compile(r"[+-]?0[0-9_]+|.*:.*")
 _KINDS = {
     "timestamp": "a date; for text, put it in quotes",
     "int": "a number that can be read; for text, put it in quotes",
@@ -55,6 +56,8 @@ class _Loader(_Base):  # type: ignore[misc, unused-ignore]
         """Any value; what its type refuses, such as a date that no month has, has its place."""
         try:
             value = super().construct_object(node, deep)
+            if isinstance(value, int | float) and _OTHER_BASE.fullmatch(node.value):
+                raise ValueError  # YAML 1.1 reads 010 as 8 and 1:30 as 90
             if isinstance(value, int):
                 str(value)  # refuses one of thousands of digits
             if isinstance(value, str) and _CONTROL.search(value):

@@ -1,8 +1,8 @@
 """Reads the YAML files of `config/` into a validated study.
 
 Each file is validated once, by its types; the names that it may use reach them in the validation
-context. What is left, how sections go together, `conflicts` finds in the typed study.
-Every fault of the types is reported at once, before any job runs.
+context. How sections go together, `conflicts` finds in the typed study. Every fault of the types is
+reported at once, before any job runs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter
+from typing import Any, TypeVar, cast
 
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
@@ -47,8 +45,7 @@ def load_settings(config: Mapping[str, Any]) -> Settings:
             faults[index] = f"{key}: is a setting of the study; write --config 'set={key}=VALUE'"
     if faults:
         _refuse(listed("config/config.yaml, or --config", faults))
-    checked: Settings = settings
-    return checked
+    return cast(Settings, settings)
 
 
 def import_from(*folders: Path) -> None:
@@ -68,8 +65,7 @@ def load_study(
 
     `exhibit_kind` maps the name of a kind of exhibit to its class, or raises ValueError.
     `overrides` are values set on the command line, such as `rl.steps=10`; they are part of the
-    name, so that they never replace the results of the study as it is written. Raises StudyError,
-    listing every fault, if the study cannot be run.
+    name, and so of the results' folder. Raises StudyError, listing every fault.
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
@@ -168,7 +164,7 @@ def _from_here(content: Mapping[Any, Any], written: Written) -> None:
             changed.add((id(section), key))
             file, _ = written.place(f"{place}.{key}")
             folder = (written.file if str(file).startswith(SET) else file).parent
-            own = Path(path).expanduser()
+            own = Path(os.path.expanduser(path))  # no error for a user that there is not
             section[key] = str(own) if own.is_absolute() else os.path.relpath(folder / own)
 
 
@@ -193,7 +189,7 @@ def _resolved(
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
     return ResolvedStudy(
         name=name,
-        option=" ".join([option, *([f"'set={json.dumps([*overrides])}'"] if overrides else [])]),
+        option=option + (f" 'set={json.dumps([*overrides])}'" if overrides else ""),
         overrides=[*overrides],
         study=study,
         algorithms=named | variants,
@@ -233,6 +229,7 @@ def _refuse(*messages: str) -> None:
 def read_as(kind: type[Content], file: Path) -> Content:
     """The YAML file `file` as a `kind`. Raises StudyError, which lists every fault."""
     written = read(file)
-    if faults := type_faults(kind, written.content):
+    content, faults = validated(kind, written.content)
+    if faults:
         raise StudyError("\n".join(written.faults(faults)))
-    return TypeAdapter(kind).validate_python(written.content)
+    return cast(Content, content)

@@ -2,8 +2,8 @@
 
 A choice is a `kind` with its `settings`: a name of a registry, or `module:Class`; the settings are
 the parameters of the class, with the types and ranges that it states. A class is looked at before
-it is made or called: whatever else can be imported is refused. The registries hold names only, and
-the modules they name import torch where they compute, so that reading a study stays light.
+it is made or called: whatever else can be imported is refused. The modules that registries name
+import torch where they compute, so that reading a study stays light.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ class Registry:
     def find(self, kind: str) -> type[Any]:
         """The class called `kind`, which nothing has made or called yet.
 
-        Raises ValueError for an unknown name, for what cannot be imported, and for anything but
-        a class that offers what is asked of it.
+        Raises ValueError for an unknown name, and for what is no class that offers what is asked.
         """
         module, colon, name = self.classes.get(kind, kind).partition(":")
         if not colon:
@@ -104,11 +103,8 @@ class Registry:
                 yield f"settings: {error}"
 
     def files(self, kind: str) -> set[Path]:
-        """Source files behind a choice: editing one makes another result.
-
-        Its module with what that imports of `sage` and, for a class of the user's own, of the
-        user's modules.
-        """
+        """Source files behind a choice: its module, with what that imports of `sage` and, for a
+        class of the user's own, of the user's modules."""
         if kind in self.classes:
             return _files_of(self.classes[kind].partition(":")[0])
         modules = {self.find(kind).__module__, kind.partition(":")[0]}

@@ -1,8 +1,7 @@
 """A study as a whole, and the settings of a machine.
 
-Its parts are in the modules beside this one. Unknown keys and values of another type are
-errors; references between sections (a method's name, say) are checked by
-`sage.study.reading`.
+Its parts are in the modules beside this one. References between sections (a method's name, say)
+are checked by `sage.study.reading`.
 """
 
 from __future__ import annotations
@@ -309,15 +308,11 @@ class ResolvedStudy(Strict):
     def kl_coefficient(self, model: str, method: str) -> float:
         """The weight of a method's KL term: its own, else the model's; 0 without one [per nat]."""
         own = self.algorithms[method]
-        if own.kl == "none":
-            return 0.0
-        return self.rl(model).kl_coefficient if own.kl_coefficient is None else own.kl_coefficient
+        return 0.0 if own.kl == "none" else own.kl_coefficient or self.rl(model).kl_coefficient
 
     def seen_by(self, *exhibits: str) -> ResolvedStudy:
-        """The study as some exhibits see it: without the others, title, notice, claims and
-        `rl.watch`.
-
-        `algorithms` has what is used of the study's own methods.
+        """The study as some exhibits see it: without the others, title, notice, claims, `rl.watch`
+        and its own methods, of which `algorithms` has those that are used.
 
         Of none in particular: with all exhibits, but without their titles. What is made from a
         part is made again only when something changes that it can show.

@@ -1,8 +1,7 @@
 """YAML files as they are written: their content, and the file and line of every value.
 
-A study can build on another (`extends`), and a model on another of its study. What is read are
-mappings that remember where their keys stand, so a message about a value names its place, whatever
-was merged.
+A study can build on another (`extends`), and a model on another of its study. Mappings remember
+where their keys stand, so a message about a value names its place, whatever was merged.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ class Written:
 
 
 def _step(content: Any, key: str) -> tuple[Place, Any, str] | None:
-    """One step towards `key`: the place and value of what is there, and the rest of `key`.
-
-    Names may hold dots, so the longest that fits is taken.
-    """
+    """One step towards `key`, by the longest name that fits: place, value and rest of `key`."""
     for name in sorted(mapping(content), key=lambda name: -len(str(name))):
         if key == str(name) or key.startswith((f"{name}.", f"{name}[")):
             inner, rest = content[name], key[len(str(name)) :].removeprefix(".")
@@ -225,8 +221,8 @@ def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> Section:
 def _of_own_methods(study: Section, own: Section, below: Section) -> Section:
     """The study without methods that `own` no longer trains, in the exhibits that it takes over.
 
-    They are those of a model's `algorithms` in `below` that `own` leaves out of its list there. An
-    exhibit that this leaves with fewer than two to compare is left out itself.
+    They are those that `own` leaves out of a model's `algorithms` in `below`. An exhibit that this
+    leaves with fewer than two to compare is left out itself.
     """
     exhibits, changed = study.get("exhibits"), mapping(own.get("exhibits"))
     if not isinstance(exhibits, Section):
@@ -252,10 +248,9 @@ def _of_own_methods(study: Section, own: Section, below: Section) -> Section:
 
 
 def _with_models(study: Section, below: Mapping[Any, Any]) -> Section:
-    """The study with each model that extends another merged over it.
+    """The study with each model that extends another, also one of `below`, merged over it.
 
-    `below` is the study that this one extends: its models can be extended though this study takes
-    them out.
+    `below` is the study that this one extends, whose models it can take out.
     """
     models = study.get("models")
     if not isinstance(models, Section):

@@ -23,8 +23,7 @@ class FoldedLinear(Linear):
     """PEFT's adapted layer, which where it is small adds up the weights instead of the outputs.
 
     x (W + s B A)^T equals x W^T + s (x A^T) B^T but for rounding. With many more tokens than
-    features it saves what two thin products, a scaling and a sum over all tokens cost, forward and
-    backward: a quarter of both in a model of 64 features.
+    features it saves a quarter of forward and backward in a model of 64 features.
     """
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -35,10 +34,7 @@ class FoldedLinear(Linear):
         return torch.nn.functional.linear(x, weight, layer.bias)
 
     def _folded(self) -> torch.Tensor | None:
-        """The weights with those of the one adapter; None if not small, or if that is not all.
-
-        `sage.sampling.folding` says when it is.
-        """
+        """The weights with those of the one adapter; None if not small, or if that is not all."""
         weight: Any = self.base_layer.weight
         added = products(self) if weight.numel() <= SMALL else None
         if added is None or len(added) != 1 or weight.dtype != added[0][0].dtype:

@@ -6,8 +6,6 @@ q * pi_ref, with q computed from those very tensors. TRL's own KL term then meas
 anchor, whatever the loss type, with no further forward pass. Other divergences use the same seam
 (`as_k3_input`); the exact forward KL alone reads the completions once more, with policy and
 reference.
-
-The tallies say what is logged of it: how large q is, and how much of a group's advantages it makes.
 """
 
 from __future__ import annotations
@@ -21,15 +19,16 @@ from accelerate import Accelerator
 
 from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
+from sage.runtime.faults import Fault
 from sage.training.drawing import OLD, ProcessSlices
 from sage.training.shaping import Estimator, Shaping, loss_mask
 from sage.training.start import FirstCall
+from sage.training.tallies import Tally
 
 REFERENCE = "ref_per_token_logps"
 """TRL's name, in a batch, of the reference's log-probs."""
 
-# Where exp(-x) is below float32's resolution of 1, so that k3(-x) = x - 1 with slope 1.
-_LINEAR = 20.0
+_LINEAR = 20.0  # exp(-x) is below float32's resolution of 1, so k3(-x) = x - 1 with slope 1
 
 ADDED = _LINEAR - 1.0
 """What `as_k3_input` adds to TRL's KL term of each token."""
@@ -46,17 +45,20 @@ _DIFFERS = 1e-3
 """Advantages with a standard deviation below it come from equal rewards: it is rounding."""
 
 
+class NegativeTerm(Fault, ValueError):
+    """An estimator gave a KL term below 0, which TRL's k3 cannot stand for."""
+
+
 @dataclass
 class LossCall:
     """What is known within one `_compute_loss`: nothing of it outlives the call.
 
     `inputs` are a shallow copy of TRL's, so that what replaces them does not compound over the
     iterations of a generation. `moment` is the mode (train or eval), the optimizer step and the
-    number of evaluations begun. What follows is set when TRL has the log-probs: `[B, T]` those of
-    the `reference`, which is None without a KL term, `log_probs` of the policy, `entropies`,
-    `reference_entropies` if a guide asks for them, and `log_factors` (log q); the last layer's
-    `states` `[B, T, D]` if a credit rule does; `reward_kl`, the sum of the tokens' KL where that is
-    in the reward; whether TRL's k3 is `replaced`.
+    number of evaluations begun. The rest is set when TRL has the log-probs: `[B, T]` those of the
+    `reference` (None without a KL term) and of the policy, entropies, and `log_factors` (log q);
+    the last layer's `states` `[B, T, D]`; `reward_kl`, the sum of the tokens' KL where that is in
+    the reward; whether TRL's k3 is `replaced`.
     """
 
     inputs: dict[str, Any]
@@ -94,7 +96,17 @@ class LossCall:
             self.inputs[OLD] = torch.where(old.isnan(), log_probs.detach().to(old.dtype), old)
 
     def replace_k3(self, values: torch.Tensor) -> None:
-        """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`."""
+        """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`.
+
+        Raises NegativeTerm for values so far below 0 that the term would be another.
+        """
+        lowest = float((values.detach() * self.mask).min())
+        if lowest < -1.0:
+            raise NegativeTerm(
+                f"the estimator gave a KL term of {lowest:.3g} at a token, but a term must not be "
+                "negative: in the loss it would be another number; square it, or take rho - log "
+                "rho - 1 as k3 does"
+            )
         self.inputs[REFERENCE], self.replaced = as_k3_input(self.log_probs, values), True
 
     def seen(self, shares: ProcessSlices) -> LogProbs:
@@ -110,60 +122,10 @@ class LossCall:
         )
 
 
-class Tally:
-    """Sums and smallest values of a moment, over all processes and its micro-batches so far."""
-
-    def __init__(self, accelerator: Accelerator) -> None:
-        self._accelerator = accelerator
-        self._moment: Hashable = None
-        self._calls, self._sums, self._least = 0, [0.0], [float("inf")]
-
-    def calls(self, moment: Hashable) -> int:
-        """How many micro-batches of `moment` this process has counted in."""
-        return self._calls if moment == self._moment else 0
-
-    def add(
-        self, moment: Hashable, terms: list[torch.Tensor], least: list[torch.Tensor]
-    ) -> tuple[list[float], list[float]]:
-        """The sums of all elements of each of the `terms`, and the smallest of each `least`.
-
-        Every process must call it.
-        """
-        sums = torch.stack([term.sum(dtype=torch.float64) for term in terms])
-        sums = self._accelerator.reduce(sums, reduction="sum").tolist()
-        ends = self._accelerator.gather(torch.stack(least)[None]).amin(dim=0).tolist()
-        if moment != self._moment:
-            self._moment, self._calls = moment, 0
-            self._sums, self._least = [0.0] * len(sums), [float("inf")] * len(ends)
-        self._calls += 1
-        self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
-        self._least = [min(a, b) for a, b in zip(self._least, ends, strict=True)]
-        return self._sums, self._least
-
-
-class StepLog:
-    """An entry of TRL's log for each moment; TRL logs the mean of the entries since it last did."""
-
-    def __init__(self) -> None:
-        self._moments: dict[str, Hashable] = {}
-
-    def put(
-        self, log: dict[str, list[float]], moment: Hashable, values: Mapping[str, float]
-    ) -> None:
-        """Have the `values` of `moment` so far, by name, be its entries in the `log`."""
-        for name, value in values.items():
-            entries = log.setdefault(name, [])
-            if entries and self._moments.get(name) == moment:
-                entries.pop()
-            entries.append(value)
-            self._moments[name] = moment
-
-
 class TokenMeans:
-    """Means over all tokens with loss of a step, beside those that TRL logs.
+    """Means over all tokens with loss of a step; TRL's are over micro-batches, long or short.
 
-    TRL's mean over micro-batches counts a short one as much as a long one, and one without such a
-    token as 0. Of ratios of whole sequences (`by_sequence`) the mean is over rows.
+    Of ratios of whole sequences (`by_sequence`) the mean is over rows.
     """
 
     def __init__(self, accelerator: Accelerator, by_sequence: bool) -> None:
@@ -171,11 +133,10 @@ class TokenMeans:
         self._tally = Tally(accelerator)
 
     def add(self, call: LossCall, logged: dict[str, list[float]]) -> dict[str, float]:
-        """The means of the moment so far, by TRL's names after `step/`.
+        """The means of the moment so far, by TRL's names after `step/`; none without a token.
 
         `logged` ends with TRL's means of `call`. Its KL is left there without what
-        `LossCall.replace_k3` adds, and is that in the rewards if it is in these. A moment without
-        a token has no mean over tokens.
+        `LossCall.replace_k3` adds, and is that in the rewards if it is in these.
         """
         names = [name for name in _STEP_MEANS if logged.get(name)]
         tokens = call.mask.sum().double()
@@ -201,10 +162,7 @@ class TokenMeans:
 
 
 class Guidance:
-    """Asks a guide for q, once per micro-batch, shapes the anchor with it, and sums up q.
-
-    `seed` is the run's.
-    """
+    """Asks a guide for q, once per micro-batch, shapes the anchor with it, and sums up q."""
 
     def __init__(self, shares: ProcessSlices, seed: int) -> None:
         self._shares, self._seed, self._tally = shares, seed, Tally(shares.accelerator)
@@ -317,10 +275,7 @@ def undo_offset(
 def mean_of_one(
     loss_type: str, inputs: Mapping[str, Any], args: Any, training: bool
 ) -> torch.Tensor:
-    """What TRL's loss makes of 1 at each token: the weight of a constant in its KL term.
-
-    `args` are TRL's settings.
-    """
+    """What TRL's loss makes of 1 at each token: the weight of a constant in its KL term."""
     mask = loss_mask(inputs).float()
     lengths = mask.sum(dim=1)
     if loss_type in ("cispo", "dapo", "vespo"):
@@ -339,9 +294,9 @@ def guide_pushes(
     """What a guide in the loss adds to the weight of each token's gradient, `[B, T]`.
 
     That is the derivative of the estimator's value by the token's log-prob, without the guide minus
-    with it; an advantage is such a weight. What all tokens of a state are given alike teaches
-    nothing. A guide `of_state` gives them what it would where policy and reference agree, which is
-    taken off; for other guides nothing is, so that theirs is an upper bound.
+    with it. What all tokens of a state are given alike teaches nothing. A guide `of_state` gives
+    them what it would where policy and reference agree, which is taken off; for other guides
+    nothing is, so that theirs is an upper bound.
     """
 
     def weights(anchor: torch.Tensor) -> torch.Tensor:
@@ -365,10 +320,7 @@ class DoseTally:
     tokens with loss. A dose is the standard deviation of these within a group, averaged over
     groups, in units of the advantages' own: their standard deviation within a group, averaged over
     the groups whose rewards differ. They are the advantages of completions, also where a credit
-    rule gives tokens others. Groups are whole: where several steps learn from a generation, each
-    from a part of every group, a dose is logged with the last of them.
-
-    Those are doses in the reward. In the loss a guide acts on single tokens: its dose there is beta
+    rule gives tokens others. In the loss a guide acts on single tokens: its dose there is beta
     times the root mean square of its `guide_pushes` over tokens with loss, in the same units.
     """
 
@@ -388,10 +340,10 @@ class DoseTally:
         """The log of `call` and those before it: `kl_dose`, and with a guide `guide_dose`; with its
         `pushes` also `loss_dose`.
 
-        A group is known by its number in the pass over a `generation` of that number, of which this
-        may be the `last` micro-batch; what is compared are its completions that are learned from,
-        of all processes. Every process must call it. Nothing is logged before the last, nor without
-        a group with different rewards.
+        A group is known by its number in the pass over a `generation` of that number. Groups are
+        whole, of all processes, also where several steps learn from parts of them: nothing is
+        logged before the `last` micro-batch, nor without a group with different rewards. Every
+        process must call it.
         """
         assert call.reference is not None
         mask, advantages = call.mask, call.inputs["advantages"]

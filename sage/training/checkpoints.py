@@ -1,9 +1,8 @@
 """Checkpoints of a run under way, in a scratch folder that outlives its job.
 
-The two newest are kept, each with the SHA-256 of its files, which is what a checkpoint gets last.
-One that was being written at a kill has no list of sums, and one that was damaged later does not
-match it: both are removed, and training continues from the one before. So is one whose states of
-optimizer, scheduler or random numbers hold more than tensors and plain values: torch writes them as
+The two newest are kept, each with the SHA-256 of its files, which it gets last. One without these
+sums, or with other files, was cut off or damaged: it is removed, and training continues from the
+one before. So is one whose states hold more than tensors and plain values: torch writes them as
 pickles, and a pickle can name code to run.
 """
 
@@ -61,11 +60,10 @@ def sources(
 ) -> dict[str, Any]:
     """What a run is made from, by content: checkpoints of another are not continued.
 
-    Checkpoints are told apart by their manifests, which say when they were made. The code is that
-    of training, of the method's choices, and of the user's own classes: the files as they are, for
-    reading only what they do takes a second of each run.
+    Checkpoints are told apart by their manifests, which say when they were made; the code, that of
+    training, of the method's choices and of the user's own classes, by its files as they are.
     """
-    folders = [parent] if reference is None else [parent, reference]
+    folders = [parent, *([reference] if reference else [])]
     training = map(Path, module_files("sage.training.rl", WITHOUT_EFFECT))
     code = sorted({*training, *choice_files(algorithm)})
     return {
@@ -96,10 +94,7 @@ def damage(checkpoint: Path) -> str:
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether torch reads the file without running what it names, or it is no file of torch.
-
-    The trainer reads it under the same restriction; here the tensors themselves are not read.
-    """
+    """Whether torch reads the file as the trainer does, running nothing, or it is none of torch."""
     if path.suffix not in PICKLED:
         return True
     try:

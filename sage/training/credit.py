@@ -1,19 +1,16 @@
 """Advantages of single tokens, set where the anchor is shaped: at the log-probs of the loss.
 
 TRL reads the advantages after it has asked for log-probs, and takes `[B, T]`. A rule's advantages
-are put into the copy of the loss's inputs, so that the buffered ones stay as they are and each
-iteration over a generation starts from them. TRL shuffles the completions of a generation before it
-cuts them into micro-batches; a rule compares completions of one prompt, so they are put back in
-order.
+are put into the copy of the loss's inputs, so that each iteration over a generation starts from
+the buffered ones. TRL shuffles the completions of a generation before it cuts them into
+micro-batches; a rule compares completions of one prompt, so they are put back in order.
 
 What separates the sampler's probabilities from the trainer's is corrected here as well. Both
-compute the same policy, but round differently: in a short dtype, in another engine. A sampler's
-probabilities are behind its filters (top-k, top-p, min-p), which the trainer's are not: with a
-filter they are not compared. The gap of a token is the difference of its log-probs, trainer's minus
-sampler's; a token that the sampler has no number for counts as without a gap. With `token`
-each token's advantage is weighted by exp(gap), at most `cap` (truncated importance sampling); the
-KL term, which is the same in expectation only if nothing is weighted, stays as TRL computes it:
-unweighted.
+compute the same policy, but round differently: in a short dtype, in another engine. Behind a filter
+(top-k, top-p, min-p) the sampler's are of another distribution and not compared. The gap of a token
+is the difference of its log-probs, trainer's minus sampler's; a token that the sampler has no
+number for counts as without a gap. With `token` each token's advantage is weighted by exp(gap), at
+most `cap` (truncated importance sampling); the KL term is not.
 """
 
 from __future__ import annotations
@@ -28,9 +25,10 @@ from sage.method.anchors import k3
 from sage.method.credit import CreditRule, TokenSignals
 from sage.method.planners import Planner
 from sage.runtime.faults import Fault
-from sage.training.anchoring import REFERENCE, LossCall, Tally
+from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.drawing import ProcessSlices
 from sage.training.shaping import Shaping
+from sage.training.tallies import Tally
 
 SAMPLED = "sampling_per_token_logps"
 """TRL's name, in a batch, of what `_generate_single_turn` gives as log-probs."""
@@ -43,22 +41,21 @@ def check_credit(
 
     `tools` says whether the policy calls any; `args` are TRL's settings.
     """
+    name = f"the credit rule {type(rule).__name__}"
     if (reason := getattr(rule, "single_turn", None)) and tools:
-        raise ValueError(f"the credit rule {type(rule).__name__} {reason}")
+        raise ValueError(f"{name} {reason}")
+    needs = f"{name} needs the whole group of a prompt in a micro-batch"
     whole = getattr(rule, "whole_groups", False)
     if whole and planner is not None and getattr(planner, "ragged", True):
         raise ValueError(
-            f"the credit rule {type(rule).__name__} needs the whole group of a prompt in a "
-            f"micro-batch, but the planner {type(planner).__name__} may leave groups of any "
-            "size"
+            f"{needs}, but the planner {type(planner).__name__} may leave groups of any size"
         )
     # A process that shares a micro-batch has only part of its completions in a row.
     processes, rows = shares.accelerator.num_processes, args.per_device_train_batch_size
     together = rows if args.steps_per_generation > 1 else rows * shares.sharing
     if whole and together % shares.group:
         raise ValueError(
-            f"the credit rule {type(rule).__name__} needs the whole group of a prompt in a "
-            f"micro-batch, but {processes} processes with {rows} completions each cut groups of "
+            f"{needs}, but {processes} processes with {rows} completions each cut groups of "
             f"{shares.group}; lower micro_batches"
         )
 

@@ -41,10 +41,9 @@ def drawer_for(
 ) -> MakeDrawer | None:
     """What makes the drawer of a run; None where TRL generates itself.
 
-    That is vLLM under full fine-tuning, which needs the weights and not an adapter, a recurrent
-    model whose states only its own generation keeps, and, where processes hold parts of the weights
-    (`sharded`), an architecture that cannot be fused.
-    `longest_prompt` (tokens) bounds the memory of vLLM.
+    That is vLLM under full fine-tuning, a recurrent model whose states only its own generation
+    keeps, and, where processes hold parts of the weights (`sharded`), an architecture that cannot
+    be fused. `longest_prompt` (tokens) bounds the memory of vLLM.
     """
     if settings.engine == "vllm":
         if settings.lora is None:
@@ -60,9 +59,8 @@ def drawer_for(
 def transformers_rollouts(copy: torch.dtype | None = None) -> MakeDrawer:
     """Rollouts drawn with transformers by this project's sampler, as `make_drawer` of SageTrainer.
 
-    Prompts are read once and finished completions cost nothing more. With a `copy` (its dtype,
-    float32 for an adapter) from a copy of the weights with the adapter merged in, fastest, for
-    the architectures of Llama and Qwen2; without, from the policy as it is.
+    With a `copy` (its dtype, float32 for an adapter) from a copy of the weights with the adapter
+    merged in, fastest, for the architectures of Llama and Qwen2; without, from the policy as it is.
     """
     return lambda trainer: PolicyDrawer(trainer, copy)
 
@@ -102,9 +100,8 @@ def sampling_of(trainer: Any) -> Sampling:
 def copy_dtype(settings: RL, fusible: bool, sharded: bool) -> torch.dtype | None:
     """The dtype of the copy of the weights that draws, None for no copy.
 
-    In float32 the adapter is merged; bfloat16 would round most of a young one away, so there it
-    stays beside each layer. Processes that hold parts of the weights (`sharded`) train all of them
-    and draw from a copy in the trainer's precision.
+    bfloat16 would round most of a young adapter away: there it stays beside each layer. Processes
+    that hold parts of the weights (`sharded`) draw from a copy in the trainer's precision.
     """
     if not fusible or not (settings.precision == "float32" or sharded):
         return None
@@ -114,9 +111,8 @@ def copy_dtype(settings: RL, fusible: bool, sharded: bool) -> torch.dtype | None
 class PolicyDrawer:
     """Draws a generation's completions with transformers, all at a time if memory holds them.
 
-    With a `copy` (its dtype) from a copy of the weights with the adapter merged in, brought up
-    to date before each draw; the policy's own weights are only read. Without, from the policy as
-    it is, with its adapter beside each layer: slower, and without further memory.
+    A `copy` (its dtype) of the weights is brought up to date before each draw; drawing from the
+    policy as it is, with its adapter beside each layer, is slower and needs no further memory.
     """
 
     def __init__(self, trainer: Any, copy: torch.dtype | None) -> None:
@@ -148,14 +144,13 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 
 class VllmDrawer:
-    """Draws with a vLLM that holds the checkpoint `base` and is handed the adapter as a file.
+    """Draws with a vLLM that holds the base and is handed the adapter as a file, unmerged.
 
-    The adapter stays beside the weights, unmerged, so neither vLLM's weights nor the policy's
-    change. `open_vllm` opens vLLM for the first adapter. With `sleeps` vLLM gives a GPU's memory
-    back between draws; with None it does so until the memory is known to hold it beside training.
-    At the first draw, at the second, before which vLLM has woken for the first time, and every
-    `PROBED` draws it is probed whether it draws from the adapter that it is handed; `around`
-    surrounds the policy's forward passes for that, as when it is trained.
+    `open_vllm` opens vLLM for the first adapter. With `sleeps` vLLM gives a GPU's memory back
+    between draws; with None it does so until the memory is known to hold it beside training. At the
+    first draw, at the second, before which vLLM has woken for the first time, and every `PROBED`
+    draws it is probed whether it draws from the adapter that it is handed; `around` surrounds the
+    policy's forward passes for that.
     """
 
     def __init__(

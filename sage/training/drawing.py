@@ -1,9 +1,8 @@
 """Rollouts as they are drawn and scored: in which order, by what, and where they end.
 
 A `Drawer` takes the place of TRL's generation. Each completion has a random stream named by the
-run's seed, the step, the draw within the step and its place in the whole generation. So what is
-drawn depends neither on the size of batches nor on the number of processes, and a run that is
-resumed where a generation begins draws what it would have drawn.
+run's seed, the step, the draw within the step and its place in the whole generation: what is drawn
+depends neither on the size of batches or the number of processes, nor on a kill and a resume.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from accelerate import Accelerator
 from torch.nn.functional import pad
 from trl.trainer.utils import RepeatSampler
 
-from sage.method.advantages import pass_at_k
 from sage.sampling.interface import Completion, Request
 from sage.training.shaping import Shaping, loss_mask
 
@@ -46,8 +44,8 @@ Examples = list[dict[str, Any]]
 def start_at_epoch(dataloader: Any, epoch: int) -> None:
     """Have `dataloader` take its prompts in the order of the pass `epoch`, counted from 0.
 
-    TRL's sampler shuffles each pass over the problems with a generator that starts anew when a run
-    is resumed, so that a run killed in its third pass would go on with the order of the first.
+    TRL's sampler shuffles with a generator that starts anew when a run is resumed, so that a run
+    killed in its third pass would go on with the order of the first.
     """
     batches = dataloader.batch_sampler
     while hasattr(batches, "batch_sampler"):  # around it, where several processes share batches
@@ -108,7 +106,7 @@ class NamedDraws:
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Tokens and log-probs of a completion of each of this process's `prompts`.
 
-        They are those from place `first` on of a draw in `moment`, the mode and the step. Of all
+        Their places begin at `first` in a draw of `moment`, the mode and the step. Of all
         processes' completions `wanted` are drawn; those behind are a token of padding.
         """
         self.drawer = self.drawer or self._make()
@@ -303,38 +301,14 @@ def texts_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]
     return ids, mask, batch["completion_ids"].shape[1]
 
 
-class Solved:
-    """pass@k over the problems of one evaluation, of which there are `problems` if that is known.
-
-    Processes that run out of problems begin again: what is drawn for those counts no second time.
-    """
-
-    def __init__(self, problems: int | None = None) -> None:
-        self._problems, self._right = problems, torch.empty(0)
-
-    def pass_at_k(self, correct: torch.Tensor, group: int) -> dict[str, float]:
-        """The mean over the problems so far, for k = 1, 2, 4, … up to a `group`'s size.
-
-        `correct` `[R]` has the first rewards of all processes' completions in the next batch: a
-        completion is right where it is above 0, and not scored where it is NaN. Problems with fewer
-        than k that are scored do not count.
-        """
-        correct = correct.view(-1, group).cpu()
-        right = (correct > 0).float().masked_fill(correct.isnan(), torch.nan)
-        self._right = torch.cat([self._right.view(-1, group), right])[: self._problems]
-        sizes = [2**power for power in range(group.bit_length())]
-        return {f"pass@{k}": pass_at_k(self._right, k).nanmean().item() for k in sizes}
-
-
 @dataclass
 class GenerationCall:
     """The draws of one generation, in TRL's own way (`score`): it does not outlive TRL's call.
 
-    `state` and `log` are the trainer's, `longest` is the limit of a completion's tokens. `wanted`
-    is how many completions of all processes the draw under way wants, where rows behind them only
-    fill up; `correct` and `rewards` `[R]` are those of all processes in the last draw, and
-    `strategies` those of this process's rows if they are compared. `tokens` are the completion
-    tokens of all draws.
+    `state` and `log` are the trainer's, `longest` limits a completion's tokens. `wanted` is how
+    many completions of all processes the draw under way wants; rows behind them only fill up.
+    `correct` and `rewards` `[R]` are those of all processes in the last draw, `strategies` those of
+    this process's rows if they are compared, `tokens` the completion tokens of all draws.
     """
 
     score: Callable[[Examples], Rollouts]
@@ -365,9 +339,8 @@ class GenerationCall:
         """This process's part of completions of `asked`, any known prompts, and their examples.
 
         Of the rows of all processes, those behind `asked` only make the number what TRL can take:
-        they are not drawn by a drawer, count nowhere and have no mask. The completions were chosen
-        for what was drawn before, so the log, whose means are those of the policy, goes without
-        them; their advantages mean nothing.
+        they are not drawn, count nowhere and have no mask. The log, whose means are those of the
+        policy, goes without these completions; their advantages mean nothing.
         """
         missing = -len(asked) % lcm(self.shares.accelerator.num_processes, self.shares.group)
         own = self.shares.part([*asked, *asked[-1:] * missing])

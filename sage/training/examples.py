@@ -1,7 +1,6 @@
-"""Worked solutions for SFT: drawn from the corpus of a tiny base, or read from a data set.
+"""Worked solutions for SFT, from a corpus or a data set: which are trained on, and their tokens.
 
-Which of them are short enough to train on, and their tokens: prompt and completion are tokenised
-apart from each other.
+Prompt and completion are tokenised apart from each other.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class Solution:
 def find_solutions(
     data: str | None, examples: int | None, seed: int, source: Mapping[str, Any]
 ) -> list[Solution]:
-    """The first `examples` of the data set `data`, or all of them; without one, of a corpus.
+    """The first `examples` of the data set `data`, or all; without one, of the corpus `source`.
 
-    `source` is the entry of the data set, or the corpus.
+    With `data`, `source` is its entry.
     """
     if data is None:
         stream = itertools.islice(read_corpus(source).worked(seed), examples)

@@ -6,9 +6,8 @@ share evenly; all of them hold the rows of all, plan alike, and take their slice
 
 Ragged groups make the number of completions vary from step to step. It is filled up to a multiple
 of the micro-batches of all processes with rows that carry no loss, and the loss is put right for
-these: a mean over completions is one over real completions, each with the same weight, whatever its
-group. A micro-batch so holds more completions where a planner draws more, and needs the memory for
-them.
+these: a mean over completions is one over real completions, whatever their groups. A micro-batch so
+holds more completions where a planner draws more, and needs the memory for them.
 """
 
 from __future__ import annotations
@@ -161,9 +160,8 @@ def chosen_rows(
     """The completions that are trained on, of all processes, with the advantages of their groups.
 
     An `advantage` sees the groups that are trained on, whichever draws they come from. Without one
-    they are TRL's, `scaled` by the group's deviation or not, and those that completions have stay
-    where every group is as it was drawn. Old log-probs of the policy as it is now, which TRL
-    leaves out, are NaN until the loss has them.
+    they are TRL's, `scaled` by the group's deviation or not, and stay where every group is as it
+    was drawn. Old log-probs that TRL leaves out are NaN until the loss has them.
     """
     parts = generation.parts
     if any(OLD in part for part in parts):
@@ -245,8 +243,7 @@ def laid_out(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 def filled(batch: Mapping[str, Any], rows: int) -> Rollouts:
     """The batch with rows at its end that carry no loss, up to `rows`.
 
-    They repeat the first row, without a token of its completion and with advantage 0, and belong to
-    no group.
+    They repeat the first row, without a token in the mask, with advantage 0, and in no group.
     """
     missing = rows - len(batch["advantages"])
     if not missing:

@@ -1,12 +1,10 @@
 """One function in several processes that train together, one for each GPU.
 
 Each process is a fresh interpreter: nothing of the caller's `__main__` is run again, as it is
-with `multiprocessing`. They share the caller's output, and its process group, and on Linux the
-kernel ends them with it, however it ends. What they have in common for torch.distributed, a
-key-value store, is the caller's own, so no port is guessed.
-
-The call is handed over as JSON: data alone, nothing that can run. What the function's annotations
-say is made of it again: paths, sections, dataclasses, tuples.
+with `multiprocessing`. They share the caller's output and process group, and on Linux the kernel
+ends them with it, however it ends. Their key-value store is the caller's own, so no port is
+guessed. The call is handed over as JSON: data alone, of which what the function's annotations say
+is made again.
 """
 
 from __future__ import annotations
@@ -78,9 +76,8 @@ def allow_numbered_cpus() -> None:
 def run(processes: int, function: Callable[..., object], /, *arguments: Any, **named: Any) -> None:
     """Call `function` in that many processes and wait; with one, in this one, on one GPU.
 
-    `function` must be importable by its name, and its arguments data (`dumped`). As
-    soon as one process fails the others are ended; raises RuntimeError that says which failed and
-    how. Tracebacks are in the output.
+    `function` must be importable by its name, and its arguments data (`dumped`). As soon as one
+    process fails the others are ended; raises RuntimeError that says which failed and how.
     """
     if processes == 1:
         see_one_device()

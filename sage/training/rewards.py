@@ -1,9 +1,8 @@
 """Rewards as TRL calls them: columns of the batch in, one number a completion out.
 
-For rewards without a verifier the policy's probability of the gold answer is read first. The gold
-answer takes the place of the completion's own: after its reasoning, up to and with its last answer
-tag; and once more after no reasoning. All completions are read in batched forward passes without
-gradient, before they are scored.
+For rewards without a verifier the policy's probability of the gold answer is read first, in batched
+passes without gradient: after a completion's reasoning, up to and with its last answer tag, and
+after no reasoning.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ def graded(
     Correctness is always there, for it is logged and filters look at it. A completion is graded
     once, by the first function, and none of them scores it where there is no gold answer; `longest`
     is the length limit in tokens. What a completion draws at random follows from the run's `seed`,
-    the step, how many calls the step had before, and its place among those of all processes in this
-    call; so a run that continues draws the same. Evaluation during training counts as a call.
+    the step, the calls of the step before this one, and its place among those of all processes.
     """
     seen: list[Completion | None] = []
     calls: Counter[int] = Counter()
@@ -262,8 +260,7 @@ def plain_ids(tokenizer: Any, text: str) -> Ids:
 def ids_before_answer(tokenizer: Any, written: Ids) -> Ids | None:
     """The tokens of a completion up to and with its last answer tag; None if it has none.
 
-    They are its own tokens, but where one goes on behind the tag: of that, the part up to the tag
-    is tokenised again.
+    Of a token that goes on behind the tag, the part up to the tag is tokenised again.
     """
 
     def length(count: int) -> int:

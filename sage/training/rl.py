@@ -1,11 +1,10 @@
 """Reinforcement learning with verifiable rewards: one method, one seed.
 
-Translates a study's settings into TRL's, trains from the SFT checkpoint, and leaves a
-policy and one history row per optimizer step. The reference of the KL term is the parent
-checkpoint: the same model with the fresh adapter switched off, or a frozen copy of it.
-A killed run goes on from its last checkpoint in the scratch folder. In several processes
-(`sage.training.processes`) each runs an equal share of the completions of every micro-batch or
-of the micro-batches of every step; the first writes.
+Translates a study's settings into TRL's, trains from the SFT checkpoint, and leaves a policy and a
+history row per optimizer step. The reference of the KL term is the parent checkpoint: the same
+model with the fresh adapter switched off, or a frozen copy of it. In several processes
+(`sage.training.processes`) each runs an equal share of every micro-batch, or of the micro-batches
+of every step; the first writes.
 """
 
 from __future__ import annotations
@@ -72,12 +71,12 @@ def train_rl(
 ) -> None:
     """Train `algorithm` from the checkpoint `parent`, in this process or in all of its world.
 
-    The KL term refers to `parent`, or to the checkpoint `reference` (fidelity `released`).
-    Writes the adapter (or the full checkpoint), `history.jsonl`, `manifest.json` and, of a guide
-    that learns, `guide.json` into the folder `output`, and the policy at `snapshots` evenly spaced
-    steps into `snapshots/step{n}` there; `scratch` holds checkpoints for resuming and is removed at
-    the end. Raises ValueError if there are fewer problems than a generation takes, if a step cannot
-    be divided among the processes, and for vLLM without a GPU.
+    The KL term refers to `parent`, or to the checkpoint `reference` (fidelity `released`). Writes
+    the adapter (or the full checkpoint), `history.jsonl`, `manifest.json` and, of a guide that
+    learns, `guide.json` into the folder `output`, and the policy at `snapshots` evenly spaced steps
+    into `snapshots/step{n}` there. A killed run goes on from its checkpoints in `scratch`, which is
+    removed at the end. Raises ValueError for fewer problems than a generation takes, a step that
+    cannot be divided among the processes, and vLLM without a GPU.
     """
     needed = settings.prompts_per_step * settings.steps_per_generation
     if len(problems) < needed:
@@ -212,9 +211,8 @@ def correction_of(settings: RL) -> Correction:
 
     Behind a filter (top-k, top-p, min-p) probabilities are not comparable: by default none there.
     """
-    sampling = settings.sampling
-    cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
-    by_default = "token" if settings.engine == "vllm" and not cut else "none"
+    compared = settings.engine == "vllm" and not settings.sampling.filters()
+    by_default = "token" if compared else "none"
     return Correction(settings.correction or by_default, settings.correction_cap)
 
 
@@ -354,11 +352,9 @@ def shards_weights(settings: RL, processes: int) -> bool:
 def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dict[str, Any]:
     """TRL's settings of a vLLM in each training process, which is handed all weights each step.
 
-    Each holds the whole model, as its trainer does: no tokens wait for another process, and the
-    processes need not draw in step. On a GPU it gives its memory back while the policy is
-    trained. With the correction `token` TRL weights each token's policy term by the ratio of
-    probabilities up to the cap, and not its KL term. TRL's default, one ratio for a whole
-    completion, would be a product of thousands.
+    Each holds the whole model, as its trainer does, so the processes need not draw in step. With
+    the correction `token` TRL weights each token's policy term by the ratio of probabilities up to
+    the cap; its default, one ratio for a whole completion, would be a product of thousands.
     """
     correction, longest = correction_of(settings), settings.sampling.max_tokens
     return {

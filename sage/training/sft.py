@@ -27,11 +27,9 @@ from sage.study import SFT
 from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim
-from sage.training.examples import Examples, Solution, tokenised
+from sage.training.examples import Solution, tokenised
 from sage.training.processes import rank, world_size
 from sage.training.watching import Watching
-
-__all__ = ["Examples", "fine_tune", "processes_for", "tokenised"]
 
 
 def fine_tune(

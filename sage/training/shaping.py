@@ -1,9 +1,8 @@
 """What a method adds to TRL's GRPO, and what of it learns and is remembered.
 
-A choice (guide, credit rule, filter and so on) may have `end_step(total)`, called when the
-gradients of an optimizer step are complete; `total` adds a tensor up over all processes. It may
-have `state_dict()` and `load_state_dict(state)`, of tensors and plain values: these go into every
-checkpoint, so that a resumed run equals an unbroken one.
+A choice may have `end_step(total)`, called when the gradients of an optimizer step are complete;
+`total` adds a tensor up over all processes. It may have `state_dict()` and `load_state_dict(state)`
+of tensors and plain values for every checkpoint, so that a resumed run equals an unbroken one.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ class Shaping:
     Each has its home in `sage.method` or `sage.rivals`. `guide` shapes the anchor of the KL term,
     each factor kept within `clamp`. `estimator` (of `anchors`, or `credit.K1InReward`) takes the
     place of TRL's k3, `advantage` that of its advantages, and `credit` shares these out over
-    tokens. `planner` draws further rollouts and chooses what is trained on; the planner of dynamic
-    sampling is made of a `filter` and of `max_refills`, how often at most groups are drawn that
-    take the place of those it does not keep. `mask_truncated` takes the loss from completions that
-    were cut off. With `schedule_per_call` schedules advance with every loss call, as in the
-    official release, and not once per optimizer step.
+    tokens. `planner` draws further rollouts and chooses what is trained on; that of dynamic
+    sampling is made of a `filter` and of `max_refills`, how often groups are drawn again at most.
+    `mask_truncated` takes the loss from completions that were cut off. With `schedule_per_call`
+    schedules advance with every loss call, as in the official release.
 
     Raises ValueError for an estimator and a credit rule that both set advantages of tokens, and for
     a filter beside a planner.

@@ -42,8 +42,7 @@ class Finding:
 def findings(rows: Window, watch: Watch) -> list[Finding]:
     """Every sign in `rows`, a row per optimizer step, by its first step.
 
-    Steps that show a sign without a gap are one finding: from the first row of the first window
-    that shows it to the last row of the last.
+    Windows that show a sign without a gap are one finding.
     """
     episodes: list[Finding] = []
     for test in _tests(watch):

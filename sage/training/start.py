@@ -19,6 +19,7 @@ from datasets import IterableDataset
 from sage.method.guides import GuideFunction, Moment, Signals
 from sage.method.planners import DynamicSampling
 from sage.runtime.faults import Fault
+from sage.training.drawing import filters_of
 from sage.training.shaping import Shaping
 
 if TYPE_CHECKING:
@@ -34,6 +35,32 @@ def check_reference(args: Any, reference: Any) -> None:
         raise ValueError(
             "sync_ref_model moves the reference that TRL loads, but `reference` is another model, "
             "which stays as it is; set sync_ref_model=False, or leave out `reference`"
+        )
+
+
+def check_policy(policy: torch.nn.Module) -> None:
+    """Raise ValueError for a policy that cannot learn."""
+    if not any(weights.requires_grad for weights in policy.parameters()):
+        raise ValueError(
+            "the policy has no trainable parameter, so nothing would be learnt; load its adapter "
+            "with is_trainable=True, or give peft_config"
+        )
+
+
+def check_drawing(trainer: Any, correction: str) -> None:
+    """Raise ValueError for what `trainer` cannot have beside a drawer, or not with `correction`."""
+    args, of_args = trainer.args, "use_transformers_continuous_batching"
+    names = ["rollout_func"] if getattr(trainer, "rollout_func", None) is not None else []
+    if names := names + [of_args] * getattr(args, of_args, False):
+        raise ValueError(
+            f"{', '.join(names)} and make_drawer both draw the completions; leave out one"
+        )
+    if (filters := filters_of(args)) and correction != "none":
+        raise ValueError(
+            f"the correction {correction} compares the trainer's probabilities with the sampler's, "
+            f"but those are behind {', '.join(filters)}, which the trainer's are not: a ratio "
+            "would be far from 1 with equal policies; set the correction to none, or draw without "
+            "these filters"
         )
 
 

@@ -1,11 +1,10 @@
 """What a guide costs: loss and gradient with and without it, on the same completions (section 4.3).
 
-A step draws completions and learns from them; guides act on the second part alone. So one trainer
-draws a micro-batch once, as in training, and then computes loss and gradient under each method's
-shaping in turn, round after round, and learns nothing. What slows a machine slows neighbouring
-measurements alike: their ratio is what counts, not either time (`sage.exhibits.step_times`). A GPU
-is timed by the clock, a CPU by the processor time that it spends, which other programs disturb
-less. As a share of a whole step, with its drawing, the cost is smaller.
+One trainer draws a micro-batch once, as in training, and then computes loss and gradient under each
+method's shaping in turn, round after round, and learns nothing. What slows a machine slows
+neighbouring measurements alike: their ratio is what counts (`sage.exhibits.step_times`). A GPU is
+timed by the clock, a CPU by the processor time that it spends, which other programs disturb less.
+As a share of a whole step, with its drawing, the cost is smaller.
 """
 
 from __future__ import annotations

@@ -6,30 +6,24 @@ each once, and they stand below in the order of a step:
 1. `_run_epoch`: a pass over the problems begins, in the order of its number, also after a resume.
 2. `_generate_and_score_completions` makes a generation. TRL draws and scores completions, of which
    a planner may ask for more (`planning`); then their advantages and masks are set. Within TRL's
-   part `_generate_single_turn` draws with this project's samplers instead of TRL's (`drawing`), and
-   `_calculate_rewards` adds what rewards without a verifier ask for, and the strategies of
-   completions (`rewards`).
+   part `_generate_single_turn` draws with this project's samplers (`drawing`), and
+   `_calculate_rewards` adds what rewards without a verifier and rules for strategies ask for.
 3. `_prepare_inputs` hands out a micro-batch; where tokens get credit, its rows are in order.
 4. `_compute_loss` opens a `LossCall` around TRL's loss, and puts that right for rows that only fill
    up and for processes that share a micro-batch. Within it TRL asks for log-probs
    (`_get_per_token_logps_and_entropies`), and reads what the loss is made of after that. So there
    the reference becomes the anchor, k3 another divergence (`anchoring`), advantages those of
-   tokens, weighted by how far the sampler is from the trainer (`credit`). Padding is never read
-   (`trimming`).
-5. `end_step`: with the gradients of a step complete, choices learn that do; what they remember is
-   in every checkpoint (`shaping`).
+   tokens (`credit`). Padding is never read (`trimming`).
+5. `end_step`: choices learn that do; what they remember is in every checkpoint (`shaping`).
 
-What is refused before the first step is in `start`. These eight files and this one are all of a
-step; what a method's choices compute, as pure functions of tensors, is in `sage.method` and
-`sage.rivals`. A `GenerationCall` is open during 2 and a `LossCall` during 4; nothing in them
-outlives them.
+What is refused before the first step is in `start`; what a method's choices compute, as pure
+functions of tensors, in `sage.method` and `sage.rivals`. A `GenerationCall` is open during 2 and a
+`LossCall` during 4; nothing in them outlives them.
 
-In several processes each holds a slice of the completions of a generation. What is done does not
-depend on how many there are: noise is named by a completion's place in the whole generation, a
-planner sees the groups of all processes, and means over the tokens of a micro-batch are taken over
-all processes that share it. Three things do differ: of a generation that serves several steps, TRL
-deals each process its own completions out to these steps; loss bnpo and rules that rank the tokens
-of a micro-batch (SCOPE, STEER) depend on what is in one; and TRL's own generation, without
+In several processes each holds a slice of a generation, and what is done does not depend on how
+many there are, but for three things: of a generation that serves several steps, TRL deals each
+process its own completions out to these steps; loss bnpo and rules that rank the tokens of a
+micro-batch (SCOPE, STEER) depend on what is in one; and TRL's own generation, without
 `make_drawer`, draws in each process from a generator of its own.
 """
 
@@ -51,7 +45,7 @@ from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from sage.method.anchors import K3, K3Corrected, LogProbs
 from sage.method.planners import Draw, Planner
-from sage.training import anchoring, credit, drawing, planning, start
+from sage.training import anchoring, credit, drawing, planning, start, tallies
 from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
 from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
@@ -71,16 +65,15 @@ class SageTrainer(GRPOTrainer):
 
     - `shaping`: guide, estimator, advantage, credit rule, filter or planner
       (`sage.training.shaping`).
-    - `reference`: a model that the KL term refers to, instead of the policy at the start; TRL then
-      loads none. It may have a shorter dtype than the policy.
+    - `reference`: a model that the KL term refers to, instead of the policy at the start.
     - `stop_texts`: a completion also ends once it holds one of them, whatever tokens they take.
     - `make_drawer`: what draws rollouts instead of TRL (`transformers_rollouts` or `vllm_rollouts`
       of `sage.training.drawers`); `correction` then weights tokens by what the sampler's
       probabilities differ from the trainer's.
     - `trims`: log-probs are computed without padding, and small passes on a CPU at once; they equal
       TRL's but for rounding.
-    - `micro_batches`: the number of parts that all processes together run a step in; by default
-      each accumulates `gradient_accumulation_steps` of its own.
+    - `micro_batches`: into how many parts all processes together cut a step; by default each
+      accumulates `gradient_accumulation_steps` of its own.
 
     With TRL's `eval_dataset` it logs pass@k while it trains, for k up to `num_generations_eval`.
 
@@ -135,11 +128,11 @@ class SageTrainer(GRPOTrainer):
         self._draws = drawing.NamedDraws(make, self.args.seed, padding) if make else None
         self._guidance = anchoring.Guidance(self._shares, self.args.seed)
         self._doses = anchoring.DoseTally(self.accelerator)
-        self._gaps = anchoring.Tally(self.accelerator)
+        self._gaps = tallies.Tally(self.accelerator)
         by_sequence = self.importance_sampling_level == "sequence"
         self._means = anchoring.TokenMeans(self.accelerator, by_sequence)
-        self._entries, self._evaluations = anchoring.StepLog(), 0
-        self._solved = drawing.Solved()
+        self._entries, self._evaluations = tallies.StepLog(), 0
+        self._solved = tallies.Solved()
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
         self._check()
@@ -160,29 +153,9 @@ class SageTrainer(GRPOTrainer):
 
     def _check(self) -> None:
         """Raise ValueError for what cannot be trained, or not with these settings of TRL."""
-        if not any(weights.requires_grad for weights in self.model.parameters()):
-            raise ValueError(
-                "the policy has no trainable parameter, so nothing would be learnt; load its "
-                "adapter with is_trainable=True, or give peft_config"
-            )
-        taken = {
-            "rollout_func": getattr(self, "rollout_func", None) is not None,
-            "use_transformers_continuous_batching": getattr(
-                self.args, "use_transformers_continuous_batching", False
-            ),
-        }
-        if self._draws is not None and (names := [name for name in taken if taken[name]]):
-            raise ValueError(
-                f"{', '.join(names)} and make_drawer both draw the completions; leave out one"
-            )
-        filters = drawing.filters_of(self.args)
-        if self._draws is not None and filters and self._correction.kind != "none":
-            raise ValueError(
-                f"the correction {self._correction.kind} compares the trainer's probabilities with "
-                f"the sampler's, but those are behind {', '.join(filters)}, which the trainer's "
-                "are not: a ratio would be far from 1 with equal policies; set the correction to "
-                "none, or draw without these filters"
-            )
+        start.check_policy(self.model)
+        if self._draws is not None:
+            start.check_drawing(self, self._correction.kind)
         self.shaping.check_kl(self.beta, self.args)
         start.check_data(self, self.shaping)
         planner, tools = self.shaping.planning, bool(getattr(self, "tools", None))
@@ -195,10 +168,7 @@ class SageTrainer(GRPOTrainer):
     # 1. A pass over the problems
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """A pass; none where training is over, as in a run resumed after its last step.
-
-        transformers takes a step before it looks.
-        """
+        """A pass; none in a run resumed after its last step, where transformers takes one more."""
         if self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
             drawing.start_at_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
@@ -238,7 +208,7 @@ class SageTrainer(GRPOTrainer):
         """TRL's evaluation; what is logged of one has nothing of another in the same step."""
         self._evaluations += 1
         dataset = dataloader.dataset
-        self._solved = drawing.Solved(len(dataset) if hasattr(dataset, "__len__") else None)
+        self._solved = tallies.Solved(len(dataset) if hasattr(dataset, "__len__") else None)
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
@@ -305,7 +275,8 @@ class SageTrainer(GRPOTrainer):
         for name, infinite in zip(self.reward_func_names, rewards.isinf().any(dim=0), strict=True):
             if infinite:
                 raise ValueError(f"reward {name} is infinite; a reward is a finite number or None")
-        weighted = rewards[:, self.reward_weights.to(rewards) != 0]
+        weights = self.reward_weights.to(rewards)
+        weighted = rewards[:, weights != 0]
         if weighted.shape[1]:  # what has no reward that counts is not scored
             rewards = rewards.masked_fill(weighted.isnan().all(dim=1)[:, None], torch.nan)
         if (call := self._generation) is not None:
@@ -313,7 +284,7 @@ class SageTrainer(GRPOTrainer):
                 numbers = strategies_of(inputs, completions)
                 call.strategies = torch.tensor(numbers, device=rewards.device)
             call.correct = rewards[:, 0]
-            total = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
+            total = (rewards * weights).nansum(dim=1)
             call.rewards = total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
         return rewards
 

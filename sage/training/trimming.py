@@ -1,10 +1,9 @@
 """Forward passes as the loss wants them: without padding, small ones at once, with states.
 
 All wrap TRL's function that reads log-probs and entropies of completions, and keep its form. TRL
-pads all completions of a generation to the longest; `trimmed` sorts the rows by length, splits them
-into groups where that saves enough, and cuts each group's padding off. Without Triton TRL scores
-prompts as well, a part of the vocabulary at a time; `one_pass` scores the completions of a small
-pass in one go. The numbers are those of one pass by TRL but for floating-point rounding.
+pads all completions of a generation to the longest; `trimmed` reads rows of similar length
+together. Without Triton TRL scores prompts as well, a part of the vocabulary at a time; `one_pass`
+scores the completions of a small pass in one go. The numbers are TRL's but for rounding.
 """
 
 from __future__ import annotations
@@ -127,8 +126,8 @@ def with_states(read: Read, policy: Any, states: list[torch.Tensor]) -> Read:
 def group_sizes(lengths: list[int], prompt: int, worth: float) -> list[int]:
     """How many rows to read together; `lengths`, longest first, are those of the completions.
 
-    A group is split where that saves most, as long as it saves more than `worth` tokens. `prompt`
-    is the number of tokens in front of every completion.
+    A group is split where that saves most, if that is more than `worth` tokens; `prompt` tokens are
+    in front of every completion.
     """
     longest = lengths[0] + prompt
     saved = [(len(lengths) - i) * (longest - n - prompt) for i, n in enumerate(lengths)]

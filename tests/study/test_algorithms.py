@@ -292,3 +292,4 @@ def test_rows_are_taken_and_joined() -> None:
 
 def test_shaping_adds_nothing_by_default() -> None:
     assert rl.shaping_of(Algorithm.model_validate(ROWS["grpo"])) == Shaping(clamp=(1.0, 1.0))
+    assert rl.shaping_of(Algorithm.model_validate(ROWS["dapo_full"])).mask_truncated

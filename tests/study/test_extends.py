@@ -41,17 +41,14 @@ def dumped(study: ResolvedStudy) -> dict[str, Any]:
 
 
 def test_a_study_changes_what_it_names_and_keeps_the_rest(config: Path) -> None:
-    write(
-        config,
-        "mine",
-        """
+    text = """
         extends: smoke.yaml
         title: Mine
         models:
           tiny: {rl: {steps: 6}}
         evaluation: {seeds: [5]}
-        """,
-    )
+    """
+    write(config, "mine", text)
     expected = dumped(load_study("smoke", config))
     expected["title"] = "Mine"
     expected["models"]["tiny"]["rl"]["steps"] = 6
@@ -62,17 +59,14 @@ def test_a_study_changes_what_it_names_and_keeps_the_rest(config: Path) -> None:
 
 
 def test_inherited_exhibits_show_what_the_child_trains(config: Path) -> None:
-    write(
-        config,
-        "mine",
-        """
+    text = """
         extends: mini.yaml
         models:
           sums: {algorithms: [grpo, grpo_no_kl, pkpo], seeds: null}
         exhibits:
           figure4: {algorithms: [grpo, grpo_branch]}
-        """,
-    )
+    """
+    write(config, "mine", text)
     shown = load_study("mine", config).study.exhibits
     ours = {name: getattr(each, "algorithms", None) for name, each in shown.items()}
     assert ours["figure2"] == ["grpo", "grpo_no_kl"]  # both are trained
@@ -83,16 +77,13 @@ def test_inherited_exhibits_show_what_the_child_trains(config: Path) -> None:
 
 
 def test_null_takes_a_key_out_and_a_default_takes_its_place(config: Path) -> None:
-    write(
-        config,
-        "mine",
-        """
+    text = """
         extends: smoke
         exhibits: {table4: null}
         models: {tiny_long: null, tiny: {seeds: {grpo: null}}}
         evaluation: {bootstrap: null}
-        """,
-    )
+    """
+    write(config, "mine", text)
     edit(config / "studies/smoke.yaml", "models.tiny.seeds", {"grpo": [7], "grpo_no_kl": [7]})
     edit(config / "studies/smoke.yaml", "seeds", [7])
     mine = load_study("mine", config).study
@@ -103,18 +94,15 @@ def test_null_takes_a_key_out_and_a_default_takes_its_place(config: Path) -> Non
 
 
 def test_others_takes_out_all_that_is_not_named(config: Path) -> None:
-    write(
-        config,
-        "mine",
-        """
+    text = """
         extends: smoke
         models: {tiny: {}, others: null}
         exhibits:
           others: null
           new: {kind: training, title: New, model: tiny}
           table1: {title: Mine}
-        """,
-    )
+    """
+    write(config, "mine", text)
     mine, smoke = (load_study(name, config).study for name in ("mine", "smoke"))
     assert {*mine.models} == {"tiny"}
     assert [*mine.exhibits] == ["new", "table1"]
@@ -166,10 +154,7 @@ def test_classes_beside_an_extended_study_are_found_from_another_folder(
 
 def test_a_new_exhibit_stands_beside_the_keys_it_is_written_beside(config: Path) -> None:
     new = "{kind: training, title: New, model: tiny}"
-    write(
-        config,
-        "mine",
-        f"""
+    text = f"""
         extends: smoke
         exhibits:
           first: {new}
@@ -177,25 +162,22 @@ def test_a_new_exhibit_stands_beside_the_keys_it_is_written_beside(config: Path)
           second: {new}
           table1: null
           third: {new}
-        """,
-    )
+    """
+    write(config, "mine", text)
     names = list(load_study("mine", config).study.exhibits)
     assert names[:5] == ["first", "tradeoff", "second", "methods", "third"]
 
 
 def test_a_model_extends_one_that_the_study_takes_out(config: Path) -> None:
-    write(
-        config,
-        "mine",
-        """
+    text = """
         extends: smoke
         models:
           tiny_long: {base: {model: second}}
           tiny_full: {base: {model: second}}
           second: {extends: tiny, base: {pretraining: {seed: 12}}}
           third: {extends: second, title: Third}
-        """,
-    )
+    """
+    write(config, "mine", text)
     mine, smoke = load_study("mine", config).study, load_study("smoke", config).study
     expected = smoke.models["tiny"].model_dump()
     expected["base"]["pretraining"]["seed"] = 12

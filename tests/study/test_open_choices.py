@@ -80,6 +80,18 @@ def test_a_length_of_its_own_stays(tmp_path: Path) -> None:
     assert lengths.answers["r1_distill_7b"] is None
 
 
+def test_a_section_that_another_shares_by_an_anchor_is_switched_alone(tmp_path: Path) -> None:
+    text = (CONFIG / "studies/smoke.yaml").read_text(encoding="utf-8")
+    shared = "sampling: {temperature: 1.0, max_tokens: 24}"
+    text = text.replace(shared, "sampling: &both {temperature: 1.0, max_tokens: 24}", 1)
+    text = text.replace(shared, "sampling: *both")
+    text += "open_choices: {evaluation_temperature: released}\n"
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    study = load_study(str(tmp_path / "mine.yaml"), CONFIG)
+    assert study.study.evaluation.sampling.temperature == 0.3
+    assert study.model("tiny").rl.sampling.temperature == 1.0
+
+
 def test_algorithms_are_switched_where_the_question_arises(tmp_path: Path) -> None:
     study = study_with(tmp_path, "paper", kl_estimator="k3_corrected")
     kinds = {name: row.estimator.kind for name, row in study.algorithms.items() if row.estimator}

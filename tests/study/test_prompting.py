@@ -117,6 +117,8 @@ def test_the_prompt_holds_everything_once_and_ends_with_the_opening_tag(
     assert text.count(SYSTEM_PROMPT) == 1
     assert text.count(PROBLEM) == 1
     assert text.index(SYSTEM_PROMPT) < text.index(PROBLEM)
+    assert prepared_chat_template(tokenizer) == tokenizer.chat_template  # it was, and stays so
+    assert open_working_out(tokenizer.chat_template) == tokenizer.chat_template
 
 
 @pytest.mark.parametrize(("template", "adds_bos", "bos"), KINDS)
@@ -130,13 +132,6 @@ def test_what_is_trained_on_starts_with_the_prompt_that_is_sampled_from(
     prompt = text_of(tokenizer, asked, opened=True)
     assert trained.startswith(prompt)
     assert trained.removeprefix(prompt).startswith(completion("6*7=42", "42") + "</s>")
-
-
-@pytest.mark.parametrize(("template", "adds_bos", "bos"), KINDS)
-def test_a_template_is_prepared_once(template: str | None, adds_bos: bool, bos: int) -> None:
-    tokenizer = a_tokenizer(template, adds_bos)
-    assert prepared_chat_template(tokenizer) == tokenizer.chat_template
-    assert open_working_out(tokenizer.chat_template) == tokenizer.chat_template
 
 
 def test_a_models_own_text_is_kept() -> None:

@@ -70,3 +70,29 @@ def test_a_file_with_fewer_problems_than_a_generation_takes_is_refused(
     assert "'arithmetic_train' has 3 problems, but a generation takes 4" in message
     file.write_text("\n".join([*lines, "1+4?,5"]))
     load_study("smoke", config)
+
+
+@pytest.mark.parametrize(
+    ("config_json", "fault"),
+    [
+        ("null", "config.json is not JSON (it holds empty, not settings by name); copy the model"),
+        ("[{}]", "config.json is not JSON (it holds [{}], not settings by name); copy the model"),
+        ("{", "config.json is not JSON (Expecting"),
+        ('{"max_position_embeddings": "long"}', ""),
+    ],
+)
+def test_a_model_of_ones_own_whose_config_is_damaged_is_named(
+    config: Path, tmp_path: Path, config_json: str, fault: str
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in ("model.safetensors", "tokenizer.json"):
+        (own / name).touch()
+    (own / "config.json").write_text(config_json)
+    edit(config / STUDY, "models.tiny_long.base", {"source": "folder", "folder": str(own)})
+    if fault:
+        message = message_of(lambda: load_study("smoke", config))
+        assert "models.tiny_long.base.folder: " in message
+        assert fault in message
+    else:
+        load_study("smoke", config)

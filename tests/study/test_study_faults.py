@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from study_edits import ALGORITHMS, DROPPED, STUDY, edit, message_of
 
 from sage.exhibits import load_study
@@ -127,7 +128,13 @@ OF_STUDY: list[tuple[str, Any, str]] = [
      "[0]: 'grpo_released' refers to the model before SFT, but this"),
     ("models.tiny.base", {"source": "hub", "repository": "a/b"},
      "models.tiny: sft needs data or corpus: only a"),
+    ("models.tiny_long.base", {"source": "folder", "folder": "~no_such_user/own"},
+     ".folder: … ~no_such_user/own does not exist; give the path of the model's folder"),
+    ("models.tiny_long.base", {"source": "folder", "folder": "a" * 300},
+     ".folder: … aaa does not exist; give the path of the model's folder"),
     # what training would fail on
+    ("exhibits.table4.algorithms", ["grpo", "grpo_branch_released"],
+     "exhibits.table4: 'grpo_branch_released' refers to the model before SFT, but this"),
     ("models.tiny.rl.prompts_per_step", 17,
      "models.tiny.rl.problems: 'arithmetic_train' has 16 problems, but a generation takes"),
     ("models.tiny_long.rl.prompts_per_step", 17,
@@ -193,6 +200,7 @@ OF_ALGORITHMS: list[tuple[str, Any, str]] = [
     ("dapo_full.rewards.1.settings", {}, ".margin_tokens: missing"),
     ("pacs.clip_high", 0.2,
      "pacs: credit: pacs is a loss without ratios, which a clip would cut to none; write"),
+    ("grpo.rewards", ["correct", "tagged", "correct"], "grpo: rewards[2]: correct occurs twice"),
     ("bnpo_beta.rewards", ["correct", {"kind": "overlong", "settings": {"margin_tokens": 4}}],
      "bnpo_beta: advantage: beta fits a Beta density to success rates, so rewards must be [corr"),
     ("grpo_branch.guide.clamp", [1.4, 0.6], ": must be [lowest, highest], not [1.4, 0.6]"),
@@ -225,6 +233,35 @@ def test_a_mistake_is_named_with_its_remedy(
     assert [part for part in parts if part not in found] == []
     assert re.search(r" \(line \d+\)$", found) or value is DROPPED or key == "grpo 2"
     assert closing.startswith("Every key is explained in config/schemas")
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "said"),
+    [
+        (
+            "rl",
+            {
+                "correction": "token",
+                "sampling": {"temperature": 1.0, "max_tokens": 9, "min_p": 0.1},
+            },
+            ".rl: correction token compares the trainer's probabilities with the sampler's, which "
+            "are behind min_p; set correction: none, or",
+        ),
+        (
+            "sft",
+            {"data": "openmathreasoning_mini", "corpus": DROPPED},
+            ".sft: data and corpus both say where the examples come from; leave one out",
+        ),
+    ],
+)
+def test_settings_that_contradict_one_another_are_named(
+    config: Path, section: str, changes: dict[str, Any], said: str
+) -> None:
+    tiny = yaml.safe_load((config / STUDY).read_text())["models"]["tiny"]
+    for key, value in changes.items():
+        own = tiny["base"]["corpus"] if value is DROPPED else value
+        edit(config / STUDY, f"models.tiny.{section}.{key}", own)
+    assert f"models.tiny{said}" in message_of(lambda: load_study("smoke", config))
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,12 @@ def test_advantages_of_completions_spread_over_tokens_are_plain_grpo(build: Buil
 @pytest.mark.parametrize(
     "row",
     [
+        {**ROWS["grpo_branch"], "guide": BRANCH},
         derived("grpo_k1_reward", guide=BRANCH),
         derived("grpo_k1_reward", guide="token"),
         ROWS["pacs"],
     ],
-    ids=["branch", "token", "pacs"],
+    ids=["in the loss", "branch", "token", "pacs"],
 )
 def test_accumulated_parts_give_the_gradient_of_the_whole(
     build: Build, row: dict[str, Any]

@@ -37,6 +37,8 @@ PROBLEMS = [
 ]
 SETTINGS = SMALL.model_copy(update={"steps": 2})
 GRPO: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
+REFILLED: dict[str, Any] = {"title": "x", "loss": "dapo", "kl": "none"}
+REFILLED |= {"filter": {"kind": "mixed", "max_refills": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,7 @@ def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrain
         parent.with_name("scratch"),
         reward=odd_sum,
         stop_texts=settings.sampling.stop,
+        shaping=rl.shaping_of(algorithm),
         **{"make_drawer": drawer, **changes},
     )
 
@@ -169,11 +172,8 @@ def test_rollouts_are_named_by_run_step_and_place(parent: Path) -> None:
 
 
 def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
-    filter_ = {"kind": "mixed", "max_refills": 2}
-    row = {"title": "x", "loss": "dapo", "kl": "none", "filter": filter_}
     settings = {"steps": 1, "sampling": {"temperature": 1.0, "max_tokens": 1, "stop": []}}
-    trainer = build(parent, row, settings=settings, make_drawer=noting(parent, **settings))
-    trainer.shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer = build(parent, REFILLED, settings=settings, make_drawer=noting(parent, **settings))
     trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
     trainer.train()
     names = set(trainer._draws.drawer.drawn)  # type: ignore[union-attr]
@@ -181,10 +181,7 @@ def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
 
 
 def test_drawn_tokens_are_those_of_all_draws_also_after_a_resume(parent: Path) -> None:
-    filter_ = {"kind": "mixed", "max_refills": 2}
-    row = {"title": "x", "loss": "dapo", "kl": "none", "filter": filter_}
-    trainer = build(parent, row, make_drawer=noting(parent))
-    trainer.shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer = build(parent, REFILLED, make_drawer=noting(parent))
     trainer.state.log_history = [{"drawn_tokens": 1_000.0}]  # as a checkpoint has them
     trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
     first = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))

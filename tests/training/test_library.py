@@ -124,15 +124,14 @@ def test_the_documented_trainer_trains_with_the_guide(model: Path, tmp_path: Pat
     assert "rewards/graded/mean" in log[0]
 
 
+def trainer_in(folder: Path, model: Path, more: dict[str, Any], **trl: Any) -> SageTrainer:
+    args, names = config_in(folder, **trl), {"model": str(model), "train_dataset": DATASET}
+    return SageTrainer(reward_funcs=odd_sum, args=args, **names, **more)
+
+
 def test_a_choice_is_given_as_an_object(model: Path, tmp_path: Path) -> None:
     def trainer(shaping: Shaping, **changes: Any) -> SageTrainer:
-        return SageTrainer(
-            model=str(model),
-            reward_funcs=odd_sum,
-            args=config_in(tmp_path, **changes),
-            train_dataset=DATASET,
-            shaping=shaping,
-        )
+        return trainer_in(tmp_path, model, {"shaping": shaping}, **changes)
 
     for estimator in (K2(), K1InReward()):
         trainer(Shaping(estimator=estimator)).train()
@@ -146,14 +145,8 @@ def test_a_choice_is_given_as_an_object(model: Path, tmp_path: Path) -> None:
 
 def test_rollouts_follow_the_arguments_of_trl(model: Path, tmp_path: Path) -> None:
     def trainer(**changes: Any) -> SageTrainer:
-        return SageTrainer(
-            model=str(model),
-            reward_funcs=odd_sum,
-            args=config_in(tmp_path, **changes),
-            train_dataset=DATASET,
-            stop_texts=["1"],
-            make_drawer=transformers_rollouts(),
-        )
+        more = {"stop_texts": ["1"], "make_drawer": transformers_rollouts()}
+        return trainer_in(tmp_path, model, more, **changes)
 
     drawn = trainer()
     drawn.train()

@@ -15,7 +15,7 @@ import pytest
 import torch
 from method_entries import ROWS, derived
 from test_drawing import Noted, noting
-from trainers import SMALL, logged, trainer_of, write_parent
+from trainers import SMALL, logged, trainer_of
 
 from sage.method.guides import BranchGuide
 from sage.method.planners import Chosen, Draw, Drawn
@@ -38,12 +38,6 @@ CHANGES = {"steps": 2, "prompts_per_step": 8, "sampling": SAMPLING}
 SETTINGS = RL.model_validate(SMALL.model_dump() | CHANGES)
 
 Reward = Callable[..., list[float]]
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random tiny model, its logits spread so that tokens differ in probability."""
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", PROBLEMS, spread=6.0)
 
 
 def asked(prompt: Any) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_drawing import PROBLEMS, build, push
-from trainers import write_parent
+from test_drawing import build, push
 from transformers import TrainerCallback
 
 from sage.policies import load_policy, load_tokenizer
@@ -23,11 +22,6 @@ from sage.study.watch import Watch
 from sage.training import drawers
 from sage.training.drawers import VllmDrawer, sampling_of
 from sage.training.watching import TrainingStopped, Watching
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", PROBLEMS, spread=6.0)
 
 
 class Engine:

@@ -29,7 +29,7 @@ from sage.prompting import (
 from sage.runtime.manifest import Manifest
 from sage.study import SFT, LoRA
 from sage.training import sft
-from sage.training.examples import Solution, without_think_tags
+from sage.training.examples import Examples, Solution, tokenised, without_think_tags
 from sage.training.rl import prompt_dataset
 
 CHATML = (
@@ -140,7 +140,7 @@ def test_a_template_that_rewrites_the_prompt_is_refused() -> None:
         conversation_ids(tokenizer, PROBLEM, completion("so", "42"))
 
 
-def examples_of(**changes: Any) -> sft.Examples:
+def examples_of(**changes: Any) -> Examples:
     """One short and one long example, in a template that writes 10 tokens of prompt around them."""
     tokenizer = merging_tokenizer()
     tokenizer.chat_template = (
@@ -153,7 +153,7 @@ def examples_of(**changes: Any) -> sft.Examples:
     assert lengths[1] == lengths[0] + 39
     solutions = [Solution("", "7" * n, "42") for n in (1, 40)]
     room = lengths[0] + changes.pop("room")
-    return sft.tokenised(
+    return tokenised(
         solutions, tokenizer, SETTINGS.model_copy(update={"max_tokens": room, **changes})
     )
 
@@ -216,7 +216,7 @@ def tiny(folder: Path) -> Path:
 def test_loss_is_on_the_whole_text_or_on_the_completion(loss: str, tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"loss": loss})
     tokenizer = load_tokenizer(tiny(tmp_path / "base"))
-    rows = sft.tokenised([Solution(PROBLEM, WORKING, "42")], tokenizer, settings).rows
+    rows = tokenised([Solution(PROBLEM, WORKING, "42")], tokenizer, settings).rows
     trainer = SFTTrainer(
         model=str(tmp_path / "base"),
         args=sft._config(settings, "cpu", tmp_path / "scratch"),

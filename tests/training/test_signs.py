@@ -171,10 +171,15 @@ def test_answers_without_a_verdict_are_counted() -> None:
     assert (rewards, logged) == ([1.0, 0.0, 0.0, 0.0], {"grader_timeouts": 0.25})
 
 
+def seal(folder: Path) -> None:
+    (folder / "sums.json").unlink(missing_ok=True)
+    (folder / "sums.json").write_text(json.dumps(file_sums(folder)))
+
+
 def sealed(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "weights").write_bytes(b"weights")
-    (folder / "sums.json").write_text(json.dumps(file_sums(folder)))
+    seal(folder)
     return folder
 
 
@@ -214,10 +219,7 @@ def test_a_checkpoint_that_would_run_code_gives_way_to_the_one_before(
         torch.save(
             content, folder / name, _use_new_zipfile_serialization=zipped or folder == before
         )
-        (folder / "sums.json").unlink()
-        (folder / "sums.json").write_text(
-            json.dumps(file_sums(folder))
-        )  # whoever wrote it seals it
+        seal(folder)  # as whoever wrote it does
     claim(scratch, {"steps": 4})
     assert before.is_dir()
     assert not newest.exists()

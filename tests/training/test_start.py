@@ -155,11 +155,15 @@ def test_a_reference_of_ones_own_has_a_head_in_float32_as_trls(build: Build, par
     torch.testing.assert_close(seen[0], seen[1], rtol=0, atol=0)
 
 
-def test_a_completion_that_a_stop_text_ended_is_not_masked_as_truncated(build: Build) -> None:
+@pytest.mark.parametrize("make_drawer", [transformers_rollouts(), None], ids=["sage", "trl"])
+@pytest.mark.parametrize("by_trl", [True, False])
+def test_a_completion_that_a_stop_text_ended_is_not_masked_as_truncated(
+    build: Build, by_trl: bool, make_drawer: Any
+) -> None:
     """TRL's `mask_truncated_completions` knows no end but the end-of-text token."""
     trainer = build(
-        trl={"mask_truncated_completions": True, "max_completion_length": 24},
-        stop_texts=("e",), make_drawer=transformers_rollouts(),
+        trl={"mask_truncated_completions": by_trl, "max_completion_length": 24},
+        shaping=Shaping(mask_truncated=not by_trl), stop_texts=("e",), make_drawer=make_drawer,
     )  # fmt: skip
     trainer.model.train()
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
@@ -169,7 +173,10 @@ def test_a_completion_that_a_stop_text_ended_is_not_masked_as_truncated(build: B
     held = torch.tensor(["e" in text for text in texts])
     assert torch.equal(kept, ended | held)
     assert 0 < held.sum() < len(held)
+    assert 0 < kept.sum() < len(kept)
     assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
+    share = trainer._metrics["train"]["completions/clipped_ratio"][-1]
+    assert share == pytest.approx(1 - kept.float().mean().item())
 
 
 def test_tokens_that_were_drawn_count_though_they_are_masked(build: Build) -> None:

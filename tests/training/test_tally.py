@@ -16,16 +16,14 @@ from sage.training.anchoring import (
     DoseTally,
     Guidance,
     LossCall,
-    StepLog,
-    Tally,
     TokenMeans,
     guide_log,
     guide_pushes,
 )
 from sage.training.credit import SAMPLED, Correction, SamplerFault, correct, gap_log
-from sage.training.drawing import Solved
 from sage.training.shaping import Shaping
 from sage.training.start import WrongGuide
+from sage.training.tallies import Solved, StepLog, Tally
 
 CLAMP = (0.5, 2.0)
 

@@ -60,16 +60,23 @@ def test_a_run_is_named_after_its_job(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert tracking.reporting(scratch, {}) == {"report_to": "none"}
 
 
-def test_the_choice_reaches_trls_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    study = load_study("smoke", ROOT / "config")
-    settings, row = study.model("tiny").rl, study.algorithms["grpo"]
-    scratch = tmp_path / "scratch/tiny/grpo/seed7"
-    monkeypatch.delenv(tracking.VARIABLE, raising=False)
-    assert rl.grpo_config(settings, row, 7, "cpu", scratch).report_to == []
+def config_of(folder: Path, seed: int) -> Any:
+    study, scratch = load_study("smoke", ROOT / "config"), folder / f"scratch/tiny/grpo/seed{seed}"
+    row = study.algorithms["grpo"]
+    return rl.grpo_config(study.model("tiny").rl, row, seed, "cpu", scratch)
+
+
+def use_trackio(monkeypatch: pytest.MonkeyPatch, curves: Path) -> None:
     install(monkeypatch, "trackio")
-    for name, value in tracking.for_jobs("trackio", "smoke", tmp_path / "curves").items():
+    for name, value in tracking.for_jobs("trackio", "smoke", curves).items():
         monkeypatch.setenv(name, value)
-    config = rl.grpo_config(settings, row, 7, "cpu", scratch)
+
+
+def test_the_choice_reaches_trls_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(tracking.VARIABLE, raising=False)
+    assert config_of(tmp_path, 7).report_to == []
+    use_trackio(monkeypatch, tmp_path / "curves")
+    config = config_of(tmp_path, 7)
     assert config.report_to == ["trackio"]
     assert config.run_name == "tiny/grpo/seed7"
     assert config.project == "smoke"
@@ -79,11 +86,7 @@ def test_the_choice_reaches_trls_arguments(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_resumed_run_is_one_run_in_trackio(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    study = load_study("smoke", ROOT / "config")
-    settings, row = study.model("tiny").rl, study.algorithms["grpo"]
-    install(monkeypatch, "trackio")
-    for name, value in tracking.for_jobs("trackio", "smoke", tmp_path / "curves").items():
-        monkeypatch.setenv(name, value)
+    use_trackio(monkeypatch, tmp_path / "curves")
     runs: dict[tuple[str, str], int] = {}
 
     def init(project: str, name: str, resume: str, **_: Any) -> None:
@@ -93,8 +96,6 @@ def test_a_resumed_run_is_one_run_in_trackio(
     monkeypatch.setitem(sys.modules, "trackio", MagicMock(init=init, config={}))
     monkeypatch.setattr(integration_utils, "is_trackio_available", lambda: True)
     for seed in (7, 7, 8):  # the first is killed, and goes on in another process
-        scratch = tmp_path / f"scratch/tiny/grpo/seed{seed}"
-        config = rl.grpo_config(settings, row, seed, "cpu", scratch)
-        callback = integration_utils.TrackioCallback()
-        callback.setup(config, SimpleNamespace(is_world_process_zero=True), None)
+        first = SimpleNamespace(is_world_process_zero=True)
+        integration_utils.TrackioCallback().setup(config_of(tmp_path, seed), first, None)
     assert runs == {("smoke", "tiny/grpo/seed7"): 2, ("smoke", "tiny/grpo/seed8"): 1}

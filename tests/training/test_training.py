@@ -15,7 +15,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from trainers import SMALL, SUMS, write_parent
+from trainers import SMALL, SUMS
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTTrainer
 
@@ -35,22 +35,36 @@ pytestmark = [pytest.mark.timeout(4000)]
 GRPO = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
 
 
-def train(
-    smoke: Path, study: ResolvedStudy, algorithm: Algorithm, output: Path, **changes: Any
+def trained(
+    parent: Path,
+    problems: Sequence[Problem],
+    settings: RL,
+    algorithm: Algorithm,
+    output: Path,
+    reference: Path | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Train on the smoke study's parent and return the adapter's weights."""
+    """Train on the checkpoint `parent` and return the adapter's weights."""
     rl.train_rl(
-        smoke / "models/tiny/base",
-        read_problems(smoke / "problems/arithmetic_train.jsonl"),
-        study.model("tiny").rl.model_copy(update=changes),
+        parent,
+        problems,
+        settings,
         algorithm,
         seed=1,
         device="cpu",
         scratch=output.with_name(output.name + "_scratch"),
         output=output,
         manifest=Manifest({"algorithm": algorithm.model_dump()}, 1, time.time()),
+        reference=reference,
     )
     return load_file(output / "adapter_model.safetensors")
+
+
+def train(
+    smoke: Path, study: ResolvedStudy, algorithm: Algorithm, output: Path
+) -> dict[str, torch.Tensor]:
+    """Train on the smoke study's parent and return the adapter's weights."""
+    problems = read_problems(smoke / "problems/arithmetic_train.jsonl")
+    return trained(smoke / "models/tiny/base", problems, study.model("tiny").rl, algorithm, output)
 
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
@@ -160,11 +174,6 @@ def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:
     assert not (scratch / "checkpoint-1").exists()
 
 
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS)
-
-
 def train_on_sums(
     parent: Path,
     output: Path,
@@ -173,19 +182,9 @@ def train_on_sums(
     **row: Any,
 ) -> dict[str, torch.Tensor]:
     """Train three steps, fewer than a pass, and return the adapter's weights."""
-    rl.train_rl(
-        parent,
-        problems,
-        RL.model_validate(SMALL.model_dump() | {"steps": 3, "checkpoint_every": 2}),
-        Algorithm.model_validate(GRPO | row),
-        seed=1,
-        device="cpu",
-        scratch=output.with_name(output.name + "_scratch"),
-        output=output,
-        manifest=Manifest({}, 1, time.time()),
-        reference=reference,
-    )
-    return load_file(output / "adapter_model.safetensors")
+    settings = SMALL.model_copy(update={"steps": 3, "checkpoint_every": 2})
+    algorithm = Algorithm.model_validate(GRPO | row)
+    return trained(parent, problems, settings, algorithm, output, reference)
 
 
 def full_disk(*_: Any) -> None:
