@@ -46,8 +46,9 @@ def float32_adapters(study: ResolvedStudy, device: str) -> list[str]:
 def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iterator[str]:
     """What exhibits ask for in vain, each message with its key; before their variants are made.
 
-    `algorithms` are all of `algorithms.yaml`.
+    `algorithms` are all of `algorithms.yaml` and the study's own.
     """
+    made: dict[str, tuple[str, Algorithm]] = {}  # variants, with the exhibit that has them first
     for name, exhibit in study.exhibits.items():
         model = study.models[exhibit.model]
         trained = set(exhibit.named()) - {BASE}
@@ -59,8 +60,19 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
             continue
         evaluation = model.evaluation or study.evaluation
         around = Surroundings(algorithms, evaluation.samples, len(evaluation.seeds))
-        for setting, message in exhibit.faults(around):
+        faults = [*exhibit.faults(around)]
+        for setting, message in faults:
             yield f"exhibits.{name}.{setting}: {message}"
+        for row, variant in ({} if faults else exhibit.variants(algorithms)).items():
+            if row in algorithms:
+                taken = f"makes the method {row!r}, but a method has that name; rename it"
+                yield f"exhibits.{name}: {taken}"
+            first, other = made.setdefault(row, (name, variant))
+            if variant != other:
+                yield (
+                    f"exhibits.{name}: makes the method {row!r} with other settings than "
+                    f"exhibits.{first}; give both the same, or put one into a study of its own"
+                )
 
 
 def conflicts(study: ResolvedStudy) -> Iterator[str]:

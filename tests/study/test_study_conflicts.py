@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_edits import ALGORITHMS, STUDY, edit, message_of
+from study_edits import ALGORITHMS, DROPPED, STUDY, edit, message_of
 
 from sage.exhibits import load_study
 
@@ -29,6 +29,22 @@ def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: P
     edit(config / ALGORITHMS, "pkpo.advantage.settings.k", 8)
     message = message_of(lambda: load_study("smoke", config))
     assert "only a single right rollout would be credited; choose a smaller k" in message
+
+
+def test_a_variant_does_not_take_the_place_of_another_method(config: Path) -> None:
+    grid = {"algorithms": ["grpo_branch"], "kl_coefficients": [0.05], "values": [0.3]}
+    dose = {"kind": "dose", "title": "Dose", "model": "tiny", "benchmark": "arithmetic", **grid}
+    edit(config / STUDY, "exhibits.one", dose)
+    edit(config / STUDY, "exhibits.two", {**dose, "title": "Again"})
+    variant = "grpo_branch-kl0.05-ratio0.3"
+    assert variant in load_study("smoke", config).variants
+    edit(config / STUDY, "exhibits.two.clamp", [0.5, 2.0])
+    message = message_of(lambda: load_study("smoke", config))
+    assert f"two: makes the method {variant!r} with other settings than exhibits.one" in message
+    edit(config / STUDY, "exhibits.two", DROPPED)
+    edit(config / STUDY, "own_methods", {variant: {"base": "grpo", "title": "Mine"}})
+    message = message_of(lambda: load_study("smoke", config))
+    assert f"exhibits.one: makes the method {variant!r}, but a method has that name" in message
 
 
 @pytest.mark.parametrize(
