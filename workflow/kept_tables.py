@@ -19,7 +19,7 @@ import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.intervals import groups_of, mean_of, parts_of, student
+from sage.evaluation.intervals import ANY_DIFFERENCES, groups_of, mean_of, parts_of, student
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study, load_study, shows
 from sage.exhibits.kind import Display
@@ -191,7 +191,7 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
     groups, means = groups_of([""] * len(strata), [*strata]), []
     for name, chosen in (("all", [True] * len(table)), ("matched", table["reached"])):
         runs_apart = np.array(apart)[np.array(chosen)][..., None]
-        estimate = mean_of([parts_of(runs_apart, DRAWS, None, groups)])
+        estimate = mean_of([parts_of(runs_apart, DRAWS, ANY_DIFFERENCES, groups)])
         low, high = (float(end[0]) for end in estimate.interval())
         value = float(estimate.value[0])
         means.append({"model": name, "value": value, "low": low, "high": high, "n": sum(chosen)})

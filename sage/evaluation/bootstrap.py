@@ -5,7 +5,7 @@ their range, or few problems carry the variance, it is at least as wide as Gaffk
 supposes nothing but the range and is Clopper and Pearson's for shares of 0 and 1. The samples of a
 problem are never resampled.
 
-Of differences, each arm over problems is at least Student's as well:
+Of differences, with a range or without, each arm over problems is at least Student's as well:
 
     arm = max(BCa's arm, t_{P - 1} s_p / sqrt(P)).
 
@@ -34,11 +34,12 @@ Ends = tuple[float, float]
 def arms_over_problems(by_problem: np.ndarray, draws: int, ends: Ends | None) -> np.ndarray:
     """Squared arms of the 95 % interval over problems `[P, K]`, in units of Student's quantile.
 
-    Below and above the mean, `[2, K]`. A range on both sides of 0 is that of differences.
+    Below and above the mean, `[2, K]`. A range on both sides of 0 is that of differences; without
+    one it is infinite, or None for what is no difference.
     """
     mean = by_problem.mean(axis=0)
     low, high = _bca(by_problem, draws)
-    if ends is not None:
+    if ends is not None and np.isfinite(ends).all():
         weight = np.clip((ENOUGH - _carriers(by_problem, ends)) / (ENOUGH - FEW), 0.0, 1.0)
         if (few := weight > 0).any():
             lowest, highest = _gaffke(by_problem[:, few], ends, draws)

@@ -41,6 +41,7 @@ _COLUMNS = 64  # of values at a time, which bounds memory
 
 SHARES: Ends = (0.0, 1.0)
 DIFFERENCES: Ends = (-1.0, 1.0)
+ANY_DIFFERENCES: Ends = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ def parts_of(
 ) -> Parts:
     """The parts of the variance of the mean of `values` `[S, P, K]` (runs, problems).
 
-    `ends` is the range that values can have, None where there is none. All is NaN with one
-    problem or cluster. Raises ValueError for values of another shape.
+    `ends` is the range that values can have, None where there is none (ANY_DIFFERENCES for
+    differences). All is NaN with one problem or cluster. Raises ValueError for values of another shape.
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 3 or 0 in values.shape:

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from sage.evaluation.curves import curves_of, paired_runs, right_counts
-from sage.evaluation.intervals import Groups, mean_of, parts_of
+from sage.evaluation.intervals import ANY_DIFFERENCES, Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.fields import BASE
 
@@ -121,6 +121,7 @@ def beside_mixture(
     slope = float((beside - mixture).mean()) / (-step * gap)
     mixed_accuracy = share * base_accuracy + (1 - share) * other_accuracy
     change = coverage - mixture - slope * (accuracy - mixed_accuracy)
-    low, high = mean_of([parts_of(change[..., None], draws, None, groups=groups)]).interval()
+    parts_of_change = parts_of(change[..., None], draws, ANY_DIFFERENCES, groups)
+    low, high = mean_of([parts_of_change]).interval()
     found = mixture.mean(), coverage.mean() - mixture.mean(), low[0], high[0]
     return said | dict(zip(parts, map(float, found), strict=True))

@@ -81,3 +81,17 @@ def test_impossible_shares_and_unlike_numbers_of_runs_are_refused() -> None:
         mixture_pass_at_k(8, np.array([0]), np.array([[8]]), 1.2, 4)
     with pytest.raises(ValueError, match="beside"):
         beside_mixture(np.ones((1, 4)), np.ones((5, 4)), np.zeros(4), 8, 2, 100)
+
+
+def test_a_single_run_that_is_a_mixture_is_seldom_found_to_differ() -> None:
+    """Its completions are those of the mixture, 60 problems; problems differ widely and evenly."""
+    rng, n, k, studies = np.random.default_rng(1), 64, 32, 150
+    differ = 0
+    for _ in range(studies):
+        of_base = rng.beta(0.5, 1.5, 60)
+        trained = np.clip(of_base + rng.normal(0.15, 0.3, 60), 0, 1)
+        shares = of_base, trained, 0.4 * of_base + 0.6 * trained
+        base, other, own = (rng.binomial(n, share) for share in shares)
+        found = beside_mixture(own[None], other[None], base, n, k, draws=1_000)
+        differ += not found["low"] <= 0 <= found["high"]
+    assert differ / studies <= 0.06  # with the bootstrap's arms alone more than a tenth
