@@ -152,7 +152,8 @@ def parts_of(
     """The parts of the variance of the mean of `values` `[S, P, K]` (runs, problems).
 
     `ends` is the range that values can have, None where there is none (ANY_DIFFERENCES for
-    differences). All is NaN with one problem or cluster. Raises ValueError for values of another shape.
+    differences). All is NaN with one problem or cluster. Raises ValueError for values of another
+    shape.
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 3 or 0 in values.shape:
