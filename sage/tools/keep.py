@@ -25,6 +25,7 @@ import gzip
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
+from sage.runtime.faults import Fault
 from sage.runtime.files import (
     ROOT,
     atomic_file,
@@ -75,10 +77,11 @@ KEYS = {
     "claims": ["claim", "test", "place"],
     "support": CURVES[:4],
 }
+ALWAYS = ("pass_at_k", "comparisons", "claims")
 COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict"]
 COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
-"""Columns that `--check` compares, and what names a row, by table."""
+"""Columns that `--check` compares, and what names a row, by table; ALWAYS are of every kept run."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
 """Columns of a dose table that come from histories."""
@@ -282,7 +285,8 @@ def check(folder: Path) -> list[str]:
     taken from what is kept, and so is what its primary contrast alone would say.
     """
     names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
-    return _differences(folder, recomputed(folder), names)
+    missing = [f"{name}.csv: is missing" for name in ALWAYS if name not in names]
+    return missing + _differences(folder, recomputed(folder), names)
 
 
 def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[str]) -> list[str]:
@@ -390,6 +394,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--redraw", type=Path, help="with --check: where to write what it shows")
     parser.add_argument("--refresh", type=Path, help="a kept run to write anew from its counts")
     given = parser.parse_args(arguments)
+    try:
+        return _done(parser, given)
+    except (Fault, ValueError, OSError) as error:
+        print(f"sage-rlvr keep: {error}", file=sys.stderr)
+        return 1
+
+
+def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    """Do what the command line asks for; the exit status."""
     if given.refresh:
         refresh(given.refresh)
         return 0
