@@ -45,6 +45,9 @@ from sage.tools.targets import MOST_FILES, ending, no_target
          '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]'),
         ("run smoke rl.steps=10 results=/tmp/x -n seeds=[1,2]",
          '--cores all -n --config study=smoke results=/tmp/x set=["rl.steps=10", "seeds=[1,2]"]'),
+        ("run smoke --groups rl=a --batch all=1/2",
+         "--cores all --groups rl=a --batch all=1/2 --config study=smoke"),
+        ("run -n --until support smoke", "--cores all -n --until support --config study=smoke"),
         ("run smoke --resources gpu=2", "--cores all --resources gpu=2 --config study=smoke"),
     ],
 )  # fmt: skip
