@@ -86,11 +86,6 @@ def jobs_folder(folder: Path) -> Path:
     return folder / "provenance" / "jobs"
 
 
-def sums_folder(folder: Path) -> Path:
-    """Where the sums of a study's files are."""
-    return folder / "provenance" / "sums"
-
-
 @contextmanager
 def recorded(snakemake: Any, settings: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Write the record of a job after its body has succeeded; yields the sums of its inputs.
@@ -295,7 +290,7 @@ def _sums_file(path: Path, folder: Path) -> Path | None:
     if not path.is_relative_to(folder):
         return None
     inside = path.relative_to(folder)
-    return sums_folder(folder) / inside.with_name(inside.name + ".json")
+    return folder / "provenance" / "sums" / inside.with_name(inside.name + ".json")
 
 
 def note(path: Path, folder: Path, sums: Sums) -> None:

@@ -26,14 +26,7 @@ import pandas as pd
 from sage.fields import BASE, REPOSITORY
 from sage.problems.own import FileSet
 from sage.problems.record import DataError, Problem
-from sage.rendering.numbers import (
-    NONE,
-    duration,
-    interval_of_points,
-    number_text,
-    percent,
-    points,
-)
+from sage.rendering.numbers import NONE, duration, interval_of_points, number_text, percent, points
 from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
 from sage.study.choices import REGISTRIES, Guide

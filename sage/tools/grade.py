@@ -24,13 +24,7 @@ from typing import Any, get_args
 import pandas as pd
 import pyarrow as pa
 
-from sage.evaluation.columns import (
-    MEANING,
-    column_of,
-    empty_rows,
-    no_column,
-    refuse_repeated,
-)
+from sage.evaluation.columns import MEANING, column_of, empty_rows, no_column, refuse_repeated
 from sage.evaluation.foreign_samples import READ, read_methods
 from sage.evaluation.loggers import READERS, NoSamples, read_log
 from sage.grading import Grader

@@ -47,13 +47,7 @@ from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.faults import Fault
-from sage.runtime.files import (
-    ROOT,
-    atomic_file,
-    file_sum,
-    write_json_atomic,
-    write_text_atomic,
-)
+from sage.runtime.files import ROOT, atomic_file, file_sum, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
@@ -95,9 +89,6 @@ _REFRESHED = re.compile(r"The tables beside this page were computed again[^.]*\.
 _FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
 """A link of a report to a file of the study."""
 
-OF_ALL = ("git_commit", "hardware", "versions")
-"""What the manifests of one run agree on; where they do not, `run.json` lists each value."""
-
 
 def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     """Write the kept run `target` from the finished study in `results`.
@@ -135,12 +126,12 @@ def _beside(target: Path, link: re.Match[str]) -> str:
     return f'<a class="file" href="{name}">{link[2]}</a>' if (target / name).is_file() else link[2]
 
 
-def _write(path: Path, table: pd.DataFrame) -> None:
-    write_text_atomic(path, _text(table))
+def _write(path: Path, table: pd.DataFrame, digits: str | None = "%.6g") -> None:
+    write_text_atomic(path, _text(table, digits))
 
 
-def _text(table: pd.DataFrame) -> str:
-    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+def _text(table: pd.DataFrame, digits: str | None = "%.6g") -> str:
+    return str(table.to_csv(index=False, lineterminator="\n", float_format=digits))
 
 
 def _pack(path: Path, text: str) -> None:
@@ -150,7 +141,7 @@ def _pack(path: Path, text: str) -> None:
 
 def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
-    record = _read(jobs_folder(places.folder) / "metrics/claims.json")
+    record = json.loads((jobs_folder(places.folder) / "metrics/claims.json").read_bytes())
     name = places.folder.name
     loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
     study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
@@ -168,11 +159,10 @@ def _keep_for_judging(places: Results, target: Path) -> None:
     shutil.copyfile(places.registered, target / places.registered.name)
     # Not sorted: the order of a grid is part of its methods' names.
     study["study"]["claims"] = claims
-    dump = {"version": version(), **study}
-    write_text_atomic(target / STUDY, json.dumps(dump, ensure_ascii=False) + "\n")
+    dump = json.dumps({"version": version(), **study}, ensure_ascii=False)
+    write_text_atomic(target / STUDY, f"{dump}\n")
     with atomic_file(target / "counts.parquet") as temporary:
-        counts = read_frame(places.metrics("counts"))
-        counts.to_parquet(temporary, index=False, compression="zstd")
+        read_frame(places.metrics("counts")).to_parquet(temporary, index=False, compression="zstd")
 
 
 def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
@@ -205,12 +195,10 @@ def redraw(folder: Path, target: Path) -> list[str]:
             if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
                 continue
             given = study, name, "", [measured], ROOT / "reports/paper"
-            if "" in kind.tables():
-                write_piece(*given, target / f"{name}.csv")
-                names.append(f"{name}.csv")
-            if "" in kind.figures():
-                write_piece(*given, target / f"{name}.svg")
-                names.append(f"{name}.svg")
+            for pieces, end in ((kind.tables(), "csv"), (kind.figures(), "svg")):
+                if "" in pieces:
+                    write_piece(*given, target / f"{name}.{end}")
+                    names.append(f"{name}.{end}")
     return names
 
 
@@ -225,10 +213,9 @@ def refresh(folder: Path) -> None:
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
-    write_text_atomic(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]))
+    _write(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]), digits=None)
     if (support := folder / "support.csv").exists():
-        text = tables["support"].to_csv(index=False, lineterminator="\n")
-        write_text_atomic(support, text)
+        _write(support, tables["support"], digits=None)
     study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
     for name in study.study.exhibits:
         if isinstance(kind := kind_of(study, name), DoseFigure):
@@ -243,9 +230,7 @@ def refresh(folder: Path) -> None:
             )
             effects[OF_TRAINING] = kept[OF_TRAINING]
             for suffix, table in {"": effects, "_slopes": slopes}.items():
-                write_text_atomic(
-                    folder / f"{name}{suffix}.csv", table.to_csv(index=False, lineterminator="\n")
-                )
+                _write(folder / f"{name}{suffix}.csv", table, digits=None)
     page = folder / "index.html"
     if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
         text = _REFRESHED.sub("", text)
@@ -253,7 +238,7 @@ def refresh(folder: Path) -> None:
         write_text_atomic(page, text)
 
 
-def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
+def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
     """claims.csv with the numbers of `new` where they differ from what is kept."""
     kept = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
     keys = KEYS["claims"]
@@ -266,7 +251,7 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
                 own = str(kept.at[at, column])
                 if not pd.isna(value) and not np.isclose(float(own), value, 1e-5):
                     kept.at[at, column] = repr(float(value))
-    return kept.to_csv(index=False, lineterminator="\n")
+    return kept
 
 
 def _constant_histories(
@@ -303,9 +288,8 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
                 for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
                 if guided_of(study, asked[claim].primary.method, asked[claim].primary.other)
             }
-            new = new.assign(
-                verdict=new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
-            )
+            verdict = new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
+            new = new.assign(verdict=verdict)
         one, two = (
             table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
             .set_index(keys)
@@ -323,20 +307,22 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
             else:
-                same = (
-                    one[column].astype(object).fillna("").eq(two[column].astype(object).fillna(""))
-                )
+                left, right = (each[column].astype(object).fillna("") for each in (one, two))
+                same = left.eq(right)
             if not all(same):
                 faults.append(f"{name}.csv: {column} differs in {sum(~same)} of {len(same)} rows")
     return faults
 
 
 def summary(results: Path) -> dict[str, Any]:
-    """What made a study: `OF_ALL`, first start and last end, jobs and seconds by stage."""
+    """What made a study: commit, machine and versions, a list of each where manifests differ, first
+    start and last end, jobs and seconds by stage."""
     manifests = list(_manifests(results))
     content: dict[str, Any] = {}
-    for key in OF_ALL:
-        values = {json.dumps(_without_threads(one[key]), sort_keys=True) for _, one in manifests}
+    for _, one in manifests:
+        one["hardware"].pop("threads", None)  # what each job is given of the machine
+    for key in ("git_commit", "hardware", "versions"):
+        values = {json.dumps(one[key], sort_keys=True) for _, one in manifests}
         found = [json.loads(value) for value in sorted(values)]
         content[key] = found[0] if len(found) == 1 else found
     stages: dict[str, dict[str, float]] = {}
@@ -355,25 +341,13 @@ def summary(results: Path) -> dict[str, Any]:
 def _manifests(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every job's manifest that a kept run counts, with the stage that it belongs to."""
     for path in sorted(results.glob("models/*/*/manifest.json")):
-        yield {"base": "sft"}.get(path.parent.name, path.parent.name), _read(path)
+        yield {"base": "sft"}.get(path.parent.name, path.parent.name), json.loads(path.read_bytes())
     for path in sorted(results.glob("models/*/*/seed*/manifest.json")):
-        yield "rl", _read(path)
+        yield "rl", json.loads(path.read_bytes())
     for path in sorted(results.glob("samples/*/*/seed*/*.json")):
-        yield "sample", _read(path)
+        yield "sample", json.loads(path.read_bytes())
     for path in sorted(results.glob("metrics/*/manifest.json")):
-        yield path.parent.name, _read(path)
-
-
-def _without_threads(value: Any) -> Any:
-    """`value` without what each job is given of a machine."""
-    if not isinstance(value, dict):
-        return value
-    return {key: entry for key, entry in value.items() if key != "threads"}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+        yield path.parent.name, json.loads(path.read_bytes())
 
 
 def kept_runs() -> list[Path]:

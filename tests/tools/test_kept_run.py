@@ -6,13 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.tools.kept_run import (
-    compare,
-    compared_with_kept,
-    kept_file,
-    read_kept,
-    summary,
-)
+from sage.tools.kept_run import compare, compared_with_kept, kept_file, read_kept, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 

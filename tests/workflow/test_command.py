@@ -288,9 +288,7 @@ def test_a_misspelt_target_brings_the_nearest_and_an_exhibit_its_studies() -> No
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(
-    tmp_path: Path,
-) -> None:
+def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(tmp_path: Path) -> None:
     run = snakemake_in(copy_project(tmp_path / "sage"))
     listed = run("--list", *SMOKE).stdout.splitlines()[2:]
     assert [line for line in listed if "(" not in line] == []
