@@ -158,7 +158,6 @@ def compare(jobs: Iterable[Any], folder: Path) -> Comparison:
 def _differences(
     job: Any, outputs: Iterable[Path], now: Callable[[Path], str], folder: Path
 ) -> Iterator[str]:
-    """In what a job differs from its record, and its products from those that it made."""
     record = read_record(record_file(job, folder))
     if record is None:
         yield "its record is damaged"
@@ -300,7 +299,6 @@ def note(path: Path, folder: Path, sums: Sums) -> None:
 
 
 def _noted(path: Path, folder: Path) -> Sums | None:
-    """The sums noted for `path`; None without any."""
     file = _sums_file(path, folder)
     with suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         noted: Sums = json.loads(file.read_text(encoding="utf-8")) if file else {}

@@ -119,7 +119,6 @@ def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
 
 
 def _peak_of_one_process() -> int:
-    """The most resident bytes of this process so far, or of one of its ended children."""
     both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return max(resource.getrusage(who).ru_maxrss for who in both) * _RSS_UNIT
 

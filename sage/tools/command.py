@@ -261,7 +261,6 @@ def _main(words: list[str]) -> int:
 
 
 def _at_home() -> None:
-    """Raise Usage in a folder that has no Snakefile."""
     if not Path("Snakefile").is_file():
         where = f": cd {shlex.quote(str(ROOT))}" if (ROOT / "Snakefile").is_file() else ""
         raise Usage(f"{Path.cwd()} has no Snakefile; go to the folder of this repository{where}")

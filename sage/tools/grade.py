@@ -133,7 +133,6 @@ def _rows(files: Sequence[Path], columns: Mapping[str, Any], needed: Sequence[st
 def _rows_of(
     file: Path, columns: Mapping[str, Any], needed: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The rows of a file, and its columns by what they say."""
     if not file.is_file():
         folder = f"is a folder; name its files, such as {file}/*.jsonl"
         raise DataError(
@@ -273,7 +272,6 @@ def _storable(column: pd.Series) -> pd.Series:
 
 
 def _write(rows: pd.DataFrame, path: Path) -> None:
-    """Write a table in the format that its suffix names."""
     rows = rows.assign(**{str(name): _storable(rows[name]) for name in rows})
     if path.suffix == ".csv":
         rows.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)  # else a lone \r ends a row

@@ -376,7 +376,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
-    """Do what the command line asks for; the exit status."""
     if given.refresh:
         refresh(given.refresh)
         return 0

@@ -189,7 +189,6 @@ def _from(folder: Path, path: str) -> str:
 
 
 def _inline(value: Any) -> str:
-    """A value as YAML on one line."""
     text = yaml.safe_dump(
         value, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True
     )

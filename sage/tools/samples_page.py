@@ -174,7 +174,6 @@ def _levels(curves: pd.DataFrame) -> Table:
 
 
 def _differences(differences: pd.DataFrame, curves: pd.DataFrame) -> Table:
-    """Every difference, in a group for each benchmark."""
     runs = []
     for row in differences.to_dict("records"):
         here = curves[(curves["benchmark"] == row["benchmark"]) & (curves["k"] == row["k"])]

@@ -183,7 +183,6 @@ def _gpus(study: ResolvedStudy, gpus: int, machine: Machine, has_vllm: bool) -> 
 
 
 def _gpu_count(gpus: int, machine: Machine) -> Finding:
-    """The GPUs of a job, compared with those here or in the cluster."""
     devices = visible_devices()
     kinds = Counter(_kinds() or ["unknown kind"]) if devices else {}
     here = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
@@ -302,7 +301,6 @@ def _disk(study: ResolvedStudy, results: Results) -> Finding:
 
 
 def _slurm(study: ResolvedStudy) -> Iterator[Finding]:
-    """What submits jobs, and whether a partition takes those of each model."""
     plugin = version("snakemake-executor-plugin-slurm")
     sbatch = "sbatch" if shutil.which("sbatch") else "no sbatch"
     yield need(
