@@ -53,6 +53,7 @@ from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
 from sage.study.written import moved
+from sage.tools.verify import changed
 
 CONFIG = ROOT / "config"
 STUDY = "study.json"
@@ -71,11 +72,10 @@ KEYS = {
     "claims": ["claim", "test", "place"],
     "support": CURVES[:4],
 }
-ALWAYS = ("pass_at_k", "comparisons", "claims")
 COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict"]
 COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
-"""Columns that `--check` compares, and what names a row, by table; ALWAYS are of every kept run."""
+"""Columns that `--check` compares, and what names a row, by table."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
 """Columns of a dose table that come from histories."""
@@ -94,11 +94,14 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     """Write the kept run `target` from the finished study in `results`.
 
     Raises FileNotFoundError for a study that is not finished, or for an unknown figure, and
-    ValueError if the study or its claims have changed since they were judged.
+    ValueError if results are not as their jobs wrote them, or if the study or its claims have
+    changed since they were judged.
     """
     places = Results(results)
     if not places.page.exists():
         raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
+    for fault in changed(results, ("report", "metrics")):
+        raise ValueError(f"{fault}; `sage-rlvr run {results.name}` makes it again")
     target.mkdir(parents=True, exist_ok=True)
     for table in sorted(places.table("*").parent.glob("*.csv")):
         shutil.copyfile(table, target / table.name)
@@ -270,7 +273,7 @@ def check(folder: Path) -> list[str]:
     taken from what is kept, and so is what its primary contrast alone would say.
     """
     names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
-    missing = [f"{name}.csv: is missing" for name in ALWAYS if name not in names]
+    missing = [f"{name}.csv: is missing" for name in KEYS if name not in (*names, "support")]
     return missing + _differences(folder, recomputed(folder), names)
 
 
@@ -385,7 +388,6 @@ def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
             if not (folder / STUDY).is_file():
                 parser.error(f"{folder} has no {STUDY}, so it cannot be computed again")
             if given.redraw:
-                given.redraw.mkdir(parents=True, exist_ok=True)
                 print(", ".join(redraw(folder, given.redraw)))
             faults = check(folder)
             failed = failed or bool(faults)
