@@ -61,6 +61,9 @@ def test_hours_come_from_manifests_else_from_a_kept_run_else_are_unknown(
         manifest = tmp_path / f"models/tiny/{row}/seed3407/manifest.json"
         manifest.parent.mkdir(parents=True)
         manifest.write_text(json.dumps({"tokens": 1000, "wall_seconds": seconds}))
+    half = tmp_path / "models/tiny/grpo_random/seed3407/manifest.json"
+    half.parent.mkdir(parents=True)
+    half.write_text('{"tokens": 1000, ')
     rl = stages("smoke", tmp_path)["rl", "tiny"]
     assert rl.tokens_per_second == pytest.approx(50.0)
     assert rl.hours == pytest.approx(rl.tokens / 50.0 / 3600)
