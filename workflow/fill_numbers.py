@@ -183,7 +183,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _write(path: Path, content: str) -> None:
-    """Write a file where it differs, and say so."""
     if not path.is_file() or path.read_text(encoding="utf-8") != content:
         write_text_atomic(path, content)
         print(f"{path.relative_to(ROOT)}: written")

@@ -86,11 +86,6 @@ def jobs_folder(folder: Path) -> Path:
     return folder / "provenance" / "jobs"
 
 
-def sums_folder(folder: Path) -> Path:
-    """Where the sums of a study's files are."""
-    return folder / "provenance" / "sums"
-
-
 @contextmanager
 def recorded(snakemake: Any, settings: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Write the record of a job after its body has succeeded; yields the sums of its inputs.
@@ -163,7 +158,6 @@ def compare(jobs: Iterable[Any], folder: Path) -> Comparison:
 def _differences(
     job: Any, outputs: Iterable[Path], now: Callable[[Path], str], folder: Path
 ) -> Iterator[str]:
-    """In what a job differs from its record, and its products from those that it made."""
     record = read_record(record_file(job, folder))
     if record is None:
         yield "its record is damaged"
@@ -295,7 +289,7 @@ def _sums_file(path: Path, folder: Path) -> Path | None:
     if not path.is_relative_to(folder):
         return None
     inside = path.relative_to(folder)
-    return sums_folder(folder) / inside.with_name(inside.name + ".json")
+    return folder / "provenance" / "sums" / inside.with_name(inside.name + ".json")
 
 
 def note(path: Path, folder: Path, sums: Sums) -> None:
@@ -305,7 +299,6 @@ def note(path: Path, folder: Path, sums: Sums) -> None:
 
 
 def _noted(path: Path, folder: Path) -> Sums | None:
-    """The sums noted for `path`; None without any."""
     file = _sums_file(path, folder)
     with suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         noted: Sums = json.loads(file.read_text(encoding="utf-8")) if file else {}

@@ -8,7 +8,6 @@ working folder; the results have their own (`hold`), which ends with the process
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -19,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -98,7 +97,7 @@ def hold(results: Path) -> None:
     file = results.resolve() / HOLDER
     if file in _held:
         return
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +125,7 @@ def release_stale_lock(folder: Path) -> bool:
     if not locks.is_dir() or not any(locks.iterdir()):
         return False
     owner = {"host": socket.gethostname(), "pid": 0}
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
     unlock = (
         f"run `{Path(sys.executable).with_name('snakemake')} --cores 1 --unlock`, then the same "
@@ -186,7 +185,7 @@ def _watch(parent: psutil.Process, done: threading.Event) -> None:
         if not parent.is_running() or parent.status() == psutil.STATUS_ZOMBIE:
             print("Snakemake is gone, so this job ends; the next run continues it.", flush=True)
             for child in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
+                with suppress(psutil.NoSuchProcess):
                     child.kill()
             os._exit(1)
 

@@ -7,7 +7,6 @@ without leased GPUs no GPU is queried.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,7 +51,7 @@ class Usage:
 def usage() -> Usage:
     """The job's usage so far, available in any of its processes."""
     seen = Usage()
-    with contextlib.suppress(KeyError, OSError, ValueError, TypeError):
+    with suppress(KeyError, OSError, ValueError, TypeError):
         seen = Usage(**json.loads(Path(os.environ[FILE]).read_text(encoding="utf-8")))
     of_gpus = [n for n in (seen.gpu_memory, _reserved_by_torch()) if n is not None]
     memory = max(seen.memory, _peak_of_one_process())
@@ -83,10 +82,10 @@ def watched(devices: Sequence[str] = ()) -> Iterator[None]:
 def memory_of_processes(pid: int) -> int:
     """Resident bytes of a process and its descendants, added up."""
     total = 0
-    with contextlib.suppress(psutil.Error):
+    with suppress(psutil.Error):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 total += one.memory_info().rss
     return total
 
@@ -110,7 +109,7 @@ def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
                 gpu_memory = max(used, gpu_memory or 0)
                 shares += [] if share is None else [share]
         mean = round(sum(shares) / len(shares), 4) if shares else None
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             part = file.with_suffix(".part")
             part.write_text(json.dumps(asdict(Usage(memory, gpu_memory, mean))), encoding="utf-8")
             part.replace(file)
@@ -119,7 +118,6 @@ def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
 
 
 def _peak_of_one_process() -> int:
-    """The most resident bytes of this process so far, or of one of its ended children."""
     both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return max(resource.getrusage(who).ru_maxrss for who in both) * _RSS_UNIT
 

@@ -64,9 +64,11 @@ STOPPED = "\nStopped; the same command goes on from there."
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
 _TAKES_FILES = re.compile("--configfiles?")
+_TAKES_RULES = re.compile("--(until|omit-from|forcerun|prioritize|allowed-rules)|-[UORP]")
 _SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=")
 _TAKES_PAIRS = re.compile(
     r"--(default-|set-|overwrite-)?(resources|res|threads|scatter|resource-.*)"
+    r"|--(groups|group-components|consider-ancient|batch)"
 )
 _CORES = re.compile(r"(--cores|-c\d*|--jobs|-j\d*|--profile|--workflow-profile)(=.*)?|-[cj]\d+")
 
@@ -104,7 +106,8 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         else:
             rest.append(word)
     if not any(word.startswith("study=") for word in config):  # an option may stand before it
-        names = [at for at, word in enumerate(rest) if _is_study(word) and not _is_value(rest, at)]
+        of_option = [_is_value(rest, at) or _is_rule(rest, at) for at in range(len(rest))]
+        names = [at for at, word in enumerate(rest) if _is_study(word) and not of_option[at]]
         config += [f"study={rest.pop(at)}" for at in names[:1]]
     if overrides:
         given = [word for word in config if word.startswith("set=")]
@@ -132,6 +135,11 @@ def _is_value(words: Sequence[str], at: int, option: re.Pattern[str] = _TAKES_FI
     """Whether a word belongs to an `option` of Snakemake that takes several, such as YAML files."""
     before = [word for word in words[:at] if word.startswith("-")]
     return bool(before) and option.fullmatch(before[-1]) is not None
+
+
+def _is_rule(words: Sequence[str], at: int) -> bool:
+    """Whether a word stands right behind an option that takes rules; a study may be called so."""
+    return at > 0 and _TAKES_RULES.fullmatch(words[at - 1]) is not None
 
 
 def compares_samples(words: Sequence[str]) -> bool:
@@ -253,7 +261,6 @@ def _main(words: list[str]) -> int:
 
 
 def _at_home() -> None:
-    """Raise Usage in a folder that has no Snakefile."""
     if not Path("Snakefile").is_file():
         where = f": cd {shlex.quote(str(ROOT))}" if (ROOT / "Snakefile").is_file() else ""
         raise Usage(f"{Path.cwd()} has no Snakefile; go to the folder of this repository{where}")

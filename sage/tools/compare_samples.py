@@ -173,7 +173,8 @@ def pairing(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
 
     `row` is a row of the differences, `curves` those of its benchmark and k.
     """
-    seeds = {name: list(map(int, own)) for name, own in _runs_of(curves).items()}
+    runs = zip(curves["algorithm"], curves["train_seeds"], strict=True)
+    seeds = {name: list(map(int, own)) for name, own in runs}
     one, two = (seeds[row[name]] for name in ("algorithm", "other"))
     common = [*map(int, row["train_seeds"])]
     for name, own, other in ((row["algorithm"], one, two), (row["other"], two, one)):
@@ -187,10 +188,6 @@ def pairing(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
         if (left := sorted(set(own) - set(common)))
     ]
     return f", of run{'s' * (len(common) > 1)} {_numbers(common)} of both ({'; '.join(alone)})"
-
-
-def _runs_of(curves: pd.DataFrame) -> dict[str, list[int]]:
-    return dict(zip(curves["algorithm"], curves["train_seeds"], strict=True))
 
 
 def shown_k(curves: pd.DataFrame, k: int | None) -> list[int]:

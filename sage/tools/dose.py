@@ -26,14 +26,7 @@ import pandas as pd
 from sage.fields import BASE, REPOSITORY
 from sage.problems.own import FileSet
 from sage.problems.record import DataError, Problem
-from sage.rendering.numbers import (
-    NONE,
-    duration,
-    interval_of_points,
-    number_text,
-    percent,
-    points,
-)
+from sage.rendering.numbers import NONE, duration, interval_of_points, number_text, percent, points
 from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
 from sage.study.choices import REGISTRIES, Guide
@@ -211,12 +204,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--out", type=Path, default=Path("dose"), help="a folder (default: dose)")
     given = parser.parse_args(arguments)
+    import torch  # takes seconds, which --help needs not
+
     try:
         if not 1 <= given.k < given.samples:
             most = given.samples - 1
             raise ValueError(f"--k {given.k}: must be from 1 to {most}, below --samples")
-        if given.beta <= 0:
+        if not 0 < given.beta < math.inf:
             raise ValueError(f"--beta {given.beta:g}: must be above 0")
+        if given.problems < 1:
+            raise ValueError(f"--problems {given.problems}: must be 1 or more")
+        if given.device != "cpu" and not torch.cuda.is_available():
+            raise ValueError(f"--device {given.device}: torch sees no GPU here; use cpu")
         guide, started = guide_of(given), time.time()
         given.out.mkdir(parents=True, exist_ok=True)
         base = base_of(given.model, given.out)

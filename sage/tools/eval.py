@@ -24,6 +24,7 @@ import yaml
 from sage.fields import BASE
 from sage.problems.record import DataError
 from sage.results import Results, Run
+from sage.study.types import Settings
 from sage.study.written import ALONE
 from sage.tools import add_data, compare_samples, parser_of
 from sage.tools.new import LONGEST, base_of, problem_set
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     rest = [*(word for word in given.models if "=" in word), *rest]
     models = named([word for word in given.models if "=" not in word])
     results = next((word for word in rest if word.startswith("results=")), "").partition("=")[2]
-    results = results or yaml.safe_load(Path("config/config.yaml").read_text("utf-8"))["results"]
+    config = yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}
+    results = results or config.get("results", Settings.model_fields["results"].default)
     name = given.name or safe("-".join(["eval", *models, Path(given.data).stem]))[:100]
     file = Path(os.path.expanduser(results), name, ALONE)
     try:
@@ -86,6 +88,8 @@ def named(models: Sequence[str]) -> dict[str, str]:
 def study_of(models: Mapping[str, str], given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The study, as plain data, to be written to `folder`. Raises as `sage.tools.new.study_text`,
     and ValueError for numbers that cannot be."""
+    if not models:
+        raise ValueError("name a MODEL, a folder or OWNER/NAME")
     if given.samples < 1:
         raise ValueError(f"--samples {given.samples}: must be 1 or more")
     based = {name: base_of(model, folder) for name, model in models.items()}

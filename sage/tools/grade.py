@@ -24,13 +24,7 @@ from typing import Any, get_args
 import pandas as pd
 import pyarrow as pa
 
-from sage.evaluation.columns import (
-    MEANING,
-    column_of,
-    empty_rows,
-    no_column,
-    refuse_repeated,
-)
+from sage.evaluation.columns import MEANING, column_of, empty_rows, no_column, refuse_repeated
 from sage.evaluation.foreign_samples import READ, read_methods
 from sage.evaluation.loggers import READERS, NoSamples, read_log
 from sage.grading import Grader
@@ -151,7 +145,6 @@ def _rows(files: Sequence[Path], columns: Mapping[str, Any], needed: Sequence[st
 def _rows_of(
     file: Path, columns: Mapping[str, Any], needed: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The rows of a file, and its columns by what they say."""
     if not file.is_file():
         folder = f"is a folder; name its files, such as {file}/*.jsonl"
         raise DataError(
@@ -291,7 +284,6 @@ def _storable(column: pd.Series) -> pd.Series:
 
 
 def _write(rows: pd.DataFrame, path: Path) -> None:
-    """Write a table in the format that its suffix names."""
     rows = rows.assign(**{str(name): _storable(rows[name]) for name in rows})
     if path.suffix == ".csv":
         rows.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)  # else a lone \r ends a row

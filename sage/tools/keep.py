@@ -25,6 +25,7 @@ import gzip
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,18 +46,14 @@ from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
-from sage.runtime.files import (
-    ROOT,
-    atomic_file,
-    file_sum,
-    write_json_atomic,
-    write_text_atomic,
-)
+from sage.runtime.faults import Fault
+from sage.runtime.files import ROOT, atomic_file, file_sum, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
 from sage.study.written import moved
+from sage.tools.verify import changed
 
 CONFIG = ROOT / "config"
 STUDY = "study.json"
@@ -92,19 +89,19 @@ _REFRESHED = re.compile(r"The tables beside this page were computed again[^.]*\.
 _FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
 """A link of a report to a file of the study."""
 
-OF_ALL = ("git_commit", "hardware", "versions")
-"""What the manifests of one run agree on; where they do not, `run.json` lists each value."""
-
 
 def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     """Write the kept run `target` from the finished study in `results`.
 
     Raises FileNotFoundError for a study that is not finished, or for an unknown figure, and
-    ValueError if the study or its claims have changed since they were judged.
+    ValueError if results are not as their jobs wrote them, or if the study or its claims have
+    changed since they were judged.
     """
     places = Results(results)
     if not places.page.exists():
         raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
+    for fault in changed(results, ("report", "metrics")):
+        raise ValueError(f"{fault}; `sage-rlvr run {results.name}` makes it again")
     target.mkdir(parents=True, exist_ok=True)
     for table in sorted(places.table("*").parent.glob("*.csv")):
         shutil.copyfile(table, target / table.name)
@@ -132,12 +129,12 @@ def _beside(target: Path, link: re.Match[str]) -> str:
     return f'<a class="file" href="{name}">{link[2]}</a>' if (target / name).is_file() else link[2]
 
 
-def _write(path: Path, table: pd.DataFrame) -> None:
-    write_text_atomic(path, _text(table))
+def _write(path: Path, table: pd.DataFrame, digits: str | None = "%.6g") -> None:
+    write_text_atomic(path, _text(table, digits))
 
 
-def _text(table: pd.DataFrame) -> str:
-    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+def _text(table: pd.DataFrame, digits: str | None = "%.6g") -> str:
+    return str(table.to_csv(index=False, lineterminator="\n", float_format=digits))
 
 
 def _pack(path: Path, text: str) -> None:
@@ -147,7 +144,7 @@ def _pack(path: Path, text: str) -> None:
 
 def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
-    record = _read(jobs_folder(places.folder) / "metrics/claims.json")
+    record = json.loads((jobs_folder(places.folder) / "metrics/claims.json").read_bytes())
     name = places.folder.name
     loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
     study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
@@ -165,11 +162,10 @@ def _keep_for_judging(places: Results, target: Path) -> None:
     shutil.copyfile(places.registered, target / places.registered.name)
     # Not sorted: the order of a grid is part of its methods' names.
     study["study"]["claims"] = claims
-    dump = {"version": version(), **study}
-    write_text_atomic(target / STUDY, json.dumps(dump, ensure_ascii=False) + "\n")
+    dump = json.dumps({"version": version(), **study}, ensure_ascii=False)
+    write_text_atomic(target / STUDY, f"{dump}\n")
     with atomic_file(target / "counts.parquet") as temporary:
-        counts = read_frame(places.metrics("counts"))
-        counts.to_parquet(temporary, index=False, compression="zstd")
+        read_frame(places.metrics("counts")).to_parquet(temporary, index=False, compression="zstd")
 
 
 def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
@@ -202,12 +198,10 @@ def redraw(folder: Path, target: Path) -> list[str]:
             if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
                 continue
             given = study, name, "", [measured], ROOT / "reports/paper"
-            if "" in kind.tables():
-                write_piece(*given, target / f"{name}.csv")
-                names.append(f"{name}.csv")
-            if "" in kind.figures():
-                write_piece(*given, target / f"{name}.svg")
-                names.append(f"{name}.svg")
+            for pieces, end in ((kind.tables(), "csv"), (kind.figures(), "svg")):
+                if "" in pieces:
+                    write_piece(*given, target / f"{name}.{end}")
+                    names.append(f"{name}.{end}")
     return names
 
 
@@ -222,10 +216,9 @@ def refresh(folder: Path) -> None:
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
-    write_text_atomic(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]))
+    _write(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]), digits=None)
     if (support := folder / "support.csv").exists():
-        text = tables["support"].to_csv(index=False, lineterminator="\n")
-        write_text_atomic(support, text)
+        _write(support, tables["support"], digits=None)
     study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
     for name in study.study.exhibits:
         if isinstance(kind := kind_of(study, name), DoseFigure):
@@ -240,9 +233,7 @@ def refresh(folder: Path) -> None:
             )
             effects[OF_TRAINING] = kept[OF_TRAINING]
             for suffix, table in {"": effects, "_slopes": slopes}.items():
-                write_text_atomic(
-                    folder / f"{name}{suffix}.csv", table.to_csv(index=False, lineterminator="\n")
-                )
+                _write(folder / f"{name}{suffix}.csv", table, digits=None)
     page = folder / "index.html"
     if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
         text = _REFRESHED.sub("", text)
@@ -250,7 +241,7 @@ def refresh(folder: Path) -> None:
         write_text_atomic(page, text)
 
 
-def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
+def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
     """claims.csv with the numbers of `new` where they differ from what is kept."""
     kept = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
     keys = KEYS["claims"]
@@ -263,7 +254,7 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
                 own = str(kept.at[at, column])
                 if not pd.isna(value) and not np.isclose(float(own), value, 1e-5):
                     kept.at[at, column] = repr(float(value))
-    return kept.to_csv(index=False, lineterminator="\n")
+    return kept
 
 
 def _constant_histories(
@@ -282,7 +273,8 @@ def check(folder: Path) -> list[str]:
     taken from what is kept, and so is what its primary contrast alone would say.
     """
     names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
-    return _differences(folder, recomputed(folder), names)
+    missing = [f"{name}.csv: is missing" for name in KEYS if name not in (*names, "support")]
+    return missing + _differences(folder, recomputed(folder), names)
 
 
 def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[str]) -> list[str]:
@@ -299,9 +291,8 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
                 for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
                 if guided_of(study, asked[claim].primary.method, asked[claim].primary.other)
             }
-            new = new.assign(
-                verdict=new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
-            )
+            verdict = new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
+            new = new.assign(verdict=verdict)
         one, two = (
             table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
             .set_index(keys)
@@ -319,20 +310,22 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
             else:
-                same = (
-                    one[column].astype(object).fillna("").eq(two[column].astype(object).fillna(""))
-                )
+                left, right = (each[column].astype(object).fillna("") for each in (one, two))
+                same = left.eq(right)
             if not all(same):
                 faults.append(f"{name}.csv: {column} differs in {sum(~same)} of {len(same)} rows")
     return faults
 
 
 def summary(results: Path) -> dict[str, Any]:
-    """What made a study: `OF_ALL`, first start and last end, jobs and seconds by stage."""
+    """What made a study: commit, machine and versions, a list of each where manifests differ, first
+    start and last end, jobs and seconds by stage."""
     manifests = list(_manifests(results))
     content: dict[str, Any] = {}
-    for key in OF_ALL:
-        values = {json.dumps(_without_threads(one[key]), sort_keys=True) for _, one in manifests}
+    for _, one in manifests:
+        one["hardware"].pop("threads", None)  # what each job is given of the machine
+    for key in ("git_commit", "hardware", "versions"):
+        values = {json.dumps(one[key], sort_keys=True) for _, one in manifests}
         found = [json.loads(value) for value in sorted(values)]
         content[key] = found[0] if len(found) == 1 else found
     stages: dict[str, dict[str, float]] = {}
@@ -351,25 +344,13 @@ def summary(results: Path) -> dict[str, Any]:
 def _manifests(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every job's manifest that a kept run counts, with the stage that it belongs to."""
     for path in sorted(results.glob("models/*/*/manifest.json")):
-        yield {"base": "sft"}.get(path.parent.name, path.parent.name), _read(path)
+        yield {"base": "sft"}.get(path.parent.name, path.parent.name), json.loads(path.read_bytes())
     for path in sorted(results.glob("models/*/*/seed*/manifest.json")):
-        yield "rl", _read(path)
+        yield "rl", json.loads(path.read_bytes())
     for path in sorted(results.glob("samples/*/*/seed*/*.json")):
-        yield "sample", _read(path)
+        yield "sample", json.loads(path.read_bytes())
     for path in sorted(results.glob("metrics/*/manifest.json")):
-        yield path.parent.name, _read(path)
-
-
-def _without_threads(value: Any) -> Any:
-    """`value` without what each job is given of a machine."""
-    if not isinstance(value, dict):
-        return value
-    return {key: entry for key, entry in value.items() if key != "threads"}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+        yield path.parent.name, json.loads(path.read_bytes())
 
 
 def kept_runs() -> list[Path]:
@@ -390,6 +371,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--redraw", type=Path, help="with --check: where to write what it shows")
     parser.add_argument("--refresh", type=Path, help="a kept run to write anew from its counts")
     given = parser.parse_args(arguments)
+    try:
+        return _done(parser, given)
+    except (Fault, ValueError, OSError) as error:
+        print(f"sage-rlvr keep: {error}", file=sys.stderr)
+        return 1
+
+
+def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.refresh:
         refresh(given.refresh)
         return 0
@@ -399,7 +388,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not (folder / STUDY).is_file():
                 parser.error(f"{folder} has no {STUDY}, so it cannot be computed again")
             if given.redraw:
-                given.redraw.mkdir(parents=True, exist_ok=True)
                 print(", ".join(redraw(folder, given.redraw)))
             faults = check(folder)
             failed = failed or bool(faults)

@@ -63,7 +63,8 @@ def own_metrics(path: Path, study: str) -> Path:
 def read_kept(path: Path) -> pd.DataFrame:
     """pass@k by training run from a file as `metrics/pass_at_k.parquet`, or that as CSV.
 
-    Raises ValueError if a column is missing or if there is no row of a single run.
+    Raises ValueError if a column is missing, if there is no row of a single run, for a run that is
+    there twice, and for a value that is no share.
     """
     table = pd.read_csv(path) if path.suffix == ".csv" else read_frame(path)
     if lacking := [name for name in _NEEDED if name not in table]:
@@ -73,6 +74,12 @@ def read_kept(path: Path) -> pd.DataFrame:
             f"{path}: only pooled rows (train_seed {POOLED}); a kept run needs a row for each "
             "training run"
         )
+    own = [name for name in _NEEDED if name not in ("value", "n_problems")]
+    if (again := table.duplicated(own)).any():
+        raise ValueError(f"{path}: row {1 + int(again.argmax())} is of a run that is there before")
+    shares = pd.to_numeric(table["value"], errors="coerce").between(0, 1)
+    if (wrong := ~shares & (table["metric"] == "pass@k")).any():
+        raise ValueError(f"{path}: the value in row {1 + int(wrong.argmax())} is no share, 0 to 1")
     return table
 
 

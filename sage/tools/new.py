@@ -76,7 +76,8 @@ def main(arguments: list[str]) -> int:
             if given.method
             else f"{given.out} exists already; name another file with --out"
         )
-        said = exists if isinstance(error, FileExistsError) else error
+        is_there = isinstance(error, FileExistsError) and (given.method or given.out.exists())
+        said = exists if is_there else error
         print(f"sage-rlvr new: {said}", file=sys.stderr)
         return 1
     how = f"sage-rlvr run {shlex.quote(str(given.out))}"
@@ -188,7 +189,6 @@ def _from(folder: Path, path: str) -> str:
 
 
 def _inline(value: Any) -> str:
-    """A value as YAML on one line."""
     text = yaml.safe_dump(
         value, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,9 +207,8 @@ def _stage(
     jobs: Jobs,
 ) -> Stage:
     """A stage with what runs with a manifest have used, and the best known speed and lengths."""
-    made = {path: size for path, size in jobs.items() if path.is_file()}
-    contents = [json.loads(path.read_text(encoding="utf-8")) for path in made]
-    seen, work = [_of_runs(made, contents, card)], _work(study, results, model, name)
+    made = {path: content for path in jobs if (content := _manifest(path)) is not None}
+    seen, work = [_of_runs(jobs, made, card)], _work(study, results, model, name)
     entries, asked = measured_speeds(), study.model(model).job
     if work and (card or asked.gpus) and (known := speed_on(work, card, entries)):
         seen.append(Seen(known[1], known[0]))
@@ -222,7 +222,7 @@ def _stage(
     lengths, share = next(((one.source, one.share) for one in seen if one.share), ("", None))
 
     def most(key: str) -> float | None:
-        gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
+        gib = max((content.get(key) or 0.0 for content in made.values()), default=0.0)
         return gib * 2**30 / 1e9 or None
 
     counted = [size for size in jobs.values() if size is not None]
@@ -234,11 +234,18 @@ def _stage(
     return Stage(name, model, *sizes, *asks, *used, source, lengths, work)
 
 
-def _of_runs(made: Jobs, contents: Sequence[dict[str, Any]], card: str | None) -> Seen:
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """A job's manifest; None where there is none, or none that can be read."""
+    with suppress(OSError, ValueError, TypeError):
+        return dict(json.loads(path.read_bytes()))
+    return None
+
+
+def _of_runs(jobs: Jobs, made: Mapping[Path, dict[str, Any]], card: str | None) -> Seen:
     """What runs on disk tell, with `card` those on that GPU alone."""
     runs = [
-        (_drawn(path, content), size, content.get("wall_seconds") or 0.0)
-        for (path, size), content in zip(made.items(), contents, strict=True)
+        (_drawn(path, content), jobs[path], content.get("wall_seconds") or 0.0)
+        for path, content in made.items()
         if card in (None, card_of((content.get("hardware") or {}).get("gpu")))
     ]
     seconds = sum(time for drawn, _, time in runs if drawn)

@@ -34,9 +34,6 @@ OTHERS = "data, tables and figures"
 QUIET_SECONDS = 60.0
 """Where there is no terminal, the longest time without a line while jobs run."""
 
-FIRST_PAGE = "first_page"
-"""The rule that makes a page of the first runs."""
-
 FEW = 3
 """With fewer jobs there is no progress to show: what they print is their result."""
 
@@ -169,7 +166,7 @@ class LogHandler(LogHandlerBase):
             self._progress.start(details["jobid"], details["rule_name"], now)
             self._show(now)
         elif event == LogEvent.JOB_FINISHED:
-            if self._progress.running.get(details["job_id"], ("",))[0] == FIRST_PAGE:
+            if self._progress.running.get(details["job_id"], ("",))[0] == "first_page":
                 page = Results(Path(os.environ.get(FOLDER, ""))).partial_page
                 self._write(f"First results, of one run of each method: {page}")
             self._progress.end(details["job_id"], now)

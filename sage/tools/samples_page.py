@@ -174,16 +174,12 @@ def _levels(curves: pd.DataFrame) -> Table:
 
 
 def _differences(differences: pd.DataFrame, curves: pd.DataFrame) -> Table:
-    """Every difference, in a group for each benchmark."""
-    told = differences.assign(
-        pair=differences["algorithm"] + " − " + differences["other"],
-        runs=[
-            _runs(
-                row, curves[(curves["benchmark"] == row["benchmark"]) & (curves["k"] == row["k"])]
-            )
-            for row in differences.to_dict("records")
-        ],
-    )
+    runs = []
+    for row in differences.to_dict("records"):
+        here = curves[(curves["benchmark"] == row["benchmark"]) & (curves["k"] == row["k"])]
+        runs.append(f"{row['n_seeds']}{pairing(row, here)}")
+    pairs = differences["algorithm"] + " − " + differences["other"]
+    told = differences.assign(pair=pairs, runs=runs)
     columns: list[Column] = [
         ("", "k", lambda row: str(row["k"])),
         ("", "Δ", lambda row: points_cell(row["value"], row["low"], row["high"])),
@@ -196,7 +192,3 @@ def _differences(differences: pd.DataFrame, curves: pd.DataFrame) -> Table:
         for benchmark in dict.fromkeys(map(str, told["benchmark"]))
     )
     return table_of("Difference", columns, groups)
-
-
-def _runs(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
-    return f"{row['n_seeds']}{pairing(row, curves)}"

@@ -79,16 +79,10 @@ def verdicts(results: Results) -> Iterator[str]:
     with suppress(Fault, OSError):
         claims = read_frame(results.metrics("claims"), [*claims]).drop_duplicates("claim")
     if (claims["verdict"] == NOT_RUN).all():
-        yield from first_sentences(results.page)
+        yield from map(unescape, _SENTENCE.findall(results.page.read_text(encoding="utf-8")))
         return
     counts = claims["verdict"].value_counts()
     yield f"Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
     for verdict in DECIDED:
         if texts := claims.loc[claims["verdict"] == verdict, "text"].tolist():
             yield f"{verdict.capitalize()}: {' '.join(texts)}"
-
-
-def first_sentences(page: Path) -> list[str]:
-    """What a report says first, as text; nothing of a page that is not there."""
-    text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    return [unescape(sentence) for sentence in _SENTENCE.findall(text)]

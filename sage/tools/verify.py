@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,15 @@ def verify(
         if path not in known and name.parts[0] not in UNRECORDED and not is_hidden(name)
     ]
     return Verification(faults + beside, made_again, len(known), len(files), strange, unrecorded)
+
+
+def changed(folder: Path, parts: Collection[str]) -> Iterator[str]:
+    """What in these `parts` of the results in `folder` is not as its job wrote it, in words."""
+    for file in sorted(jobs_folder(folder).rglob("[!.]*.json")):
+        record = read_record(file) or {"outputs": {}}
+        for path in products(record, folder):
+            if path.is_relative_to(folder) and path.relative_to(folder).parts[0] in parts:
+                yield from unlike(checked(path, record, folder))
 
 
 def render(folder: Path, compared: Verification, again: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import time
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import yaml
 
     from sage.exhibits import load_study
-    from sage.study import StudyError, load_settings
+    from sage.study import load_settings
 
     about = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="sage-rlvr watch", description=about)
@@ -169,10 +170,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {key: value for key in ("study", "set") if (value := vars(options)[key])}
     given |= dict(each.partition("=")[::2] for each in options.config)
     try:
+        if not 0 <= options.every < math.inf:
+            raise ValueError(f"--every {options.every:g}: must be 0 or more")
+        if lone := [word for word in options.config if "=" not in word]:
+            raise ValueError(f"--config {lone[0]}: must be KEY=VALUE, such as results=FOLDER")
         content = yaml.safe_load(Path("config/config.yaml").read_text(encoding="utf-8"))
-        settings = load_settings(content | given)
+        settings = load_settings((content or {}) | given)
         study = load_study(settings.study, Path("config"), settings.set)
-    except (StudyError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError) as error:
         print(f"sage-rlvr watch: {error}", file=sys.stderr)
         return 1
     results = Results(Path(settings.results) / study.name)

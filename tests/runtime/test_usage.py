@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_for
 
 from sage.runtime import usage as module
 from sage.runtime.manifest import Manifest
@@ -40,6 +41,12 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.05)
 
 
+def told_by_a_child() -> int:
+    """The memory of the job, as a process that it has started knows it."""
+    code = "from sage.runtime.usage import usage; print(usage().memory)"
+    return int(subprocess.check_output([sys.executable, "-c", code]))
+
+
 def test_memory_of_children_counts_together_and_outlives_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -56,31 +63,21 @@ def test_memory_of_children_counts_together_and_outlives_them(
         for child in children:
             assert child.stdout is not None
             child.stdout.readline()
-        deadline = time.monotonic() + 60
-        while usage().memory < before + 290 * MIB:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: usage().memory >= before + 290 * MIB)
         for child in children:
             child.communicate()
         peak = usage().memory
         assert peak >= before + 290 * MIB
         # A process that the job has started writes of the whole job.
-        code = "from sage.runtime.usage import usage; print(usage().memory)"
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert int(told.stdout) >= peak
+        assert told_by_a_child() >= peak
 
 
 def test_a_peak_before_the_watch_reaches_a_process_that_the_job_starts() -> None:
     peak = usage().memory
     assert peak > 2**20
     with watched():
-        deadline = time.monotonic() + 60
-        while not Path(os.environ[module.FILE]).exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        code = "from sage.runtime.usage import usage; print(usage().memory)"
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert int(told.stdout) >= peak
+        wait_for(Path(os.environ[module.FILE]).exists)
+        assert told_by_a_child() >= peak
 
 
 def test_gpus_are_sampled_until_they_cannot_be(
@@ -91,10 +88,7 @@ def test_gpus_are_sampled_until_they_cannot_be(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with watched(["GPU-a", "GPU-b"]):
-        deadline = time.monotonic() + 60
-        while not calls.exists() or len(calls.read_text().splitlines()) < 5:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: calls.exists() and len(calls.read_text().splitlines()) >= 5)
         time.sleep(0.5)
         seen = usage()
         content = Manifest({}, 1, time.time(), clock=time.monotonic() - 2).content(tokens=100)

@@ -325,9 +325,7 @@ def test_the_usual_names_of_columns_are_taken(capsys: pytest.CaptureFixture[str]
     assert counts_of(Path("b.csv"))["problem_id"].tolist() == ["1", "2"]
 
 
-def test_two_columns_that_can_be_the_answer_are_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_two_columns_that_can_be_the_answer_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """One of them may be what the model said."""
     Path("a.csv").write_text("problem,answer,gold,completion\np,4,5,4\nq,5,5,4\n")
     assert command.main(["grade", "a.csv", "--answers", "whole"]) == 1

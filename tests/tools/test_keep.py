@@ -122,9 +122,28 @@ def test_only_guides_that_are_compared_can_be_untested(tmp_path: Path) -> None:
     assert check(folder) == ["claims.csv: verdict differs in 4 of 4 rows"]
 
 
-def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="not finished"):
-        keep(tmp_path / "results", tmp_path / "kept", [], "")
+def test_results_that_were_edited_are_not_kept(smoke: Path, tmp_path: Path) -> None:
+    results = tmp_path / "smoke"
+    shutil.copytree(smoke, results)
+    (results / "models/tiny/base/model.safetensors").unlink()  # is not kept
+    keep(results, tmp_path / "kept", [], "")
+    table = results / "report/tables/table1.csv"
+    table.write_text(table.read_text().replace("0.", "1.", 1))
+    with pytest.raises(ValueError, match=rf"{table} changed; `sage-rlvr run smoke` makes it"):
+        keep(results, tmp_path / "kept", [], "")
+
+
+def test_a_table_that_is_gone_is_a_fault(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "reports/sizes/sizes_rivals", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "claims.csv").unlink()
+    assert check(tmp_path) == ["claims.csv: is missing"]
+
+
+def test_an_unfinished_study_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["keep", str(tmp_path / "results"), str(tmp_path / "kept")]) == 1
+    assert "the study is not finished" in capsys.readouterr().err
+    assert command(["keep", "--refresh", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("sage-rlvr keep: ")
 
 
 def test_a_folder_without_its_study_is_named(

@@ -6,13 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.tools.kept_run import (
-    compare,
-    compared_with_kept,
-    kept_file,
-    read_kept,
-    summary,
-)
+from sage.tools.kept_run import compare, compared_with_kept, kept_file, read_kept, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,9 +95,16 @@ def test_a_kept_run_is_one_file_with_a_row_for_each_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no column n_problems"):
         read_kept(path)
     table = metrics(a=[0.4, 0.5])
-    table[table["train_seed"] == -1].to_csv(path)
-    with pytest.raises(ValueError, match="only pooled rows"):
-        read_kept(path)
+    twice, percent = pd.concat([table, table]), table.assign(value=100 * table["value"])
+    for wrong, said in (
+        (table[table["train_seed"] == -1], "only pooled rows"),
+        (twice, "row 10 is of a run that is there before"),
+        (percent, "the value in row 1 is no share"),
+        (table.assign(value=math.nan), "the value in row 1 is no share"),
+    ):
+        wrong.to_csv(path)
+        with pytest.raises(ValueError, match=said):
+            read_kept(path)
 
 
 def test_a_kept_run_that_has_moved_is_named_with_its_place() -> None:

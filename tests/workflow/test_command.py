@@ -45,6 +45,9 @@ from sage.tools.targets import MOST_FILES, ending, no_target
          '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]'),
         ("run smoke rl.steps=10 results=/tmp/x -n seeds=[1,2]",
          '--cores all -n --config study=smoke results=/tmp/x set=["rl.steps=10", "seeds=[1,2]"]'),
+        ("run smoke --groups rl=a --batch all=1/2",
+         "--cores all --groups rl=a --batch all=1/2 --config study=smoke"),
+        ("run -n --until support smoke", "--cores all -n --until support --config study=smoke"),
         ("run smoke --resources gpu=2", "--cores all --resources gpu=2 --config study=smoke"),
     ],
 )  # fmt: skip
@@ -285,9 +288,7 @@ def test_a_misspelt_target_brings_the_nearest_and_an_exhibit_its_studies() -> No
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(
-    tmp_path: Path,
-) -> None:
+def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(tmp_path: Path) -> None:
     run = snakemake_in(copy_project(tmp_path / "sage"))
     listed = run("--list", *SMOKE).stdout.splitlines()[2:]
     assert [line for line in listed if "(" not in line] == []

@@ -16,7 +16,7 @@ from sage.results import Results
 from sage.study import RL, ResolvedStudy
 from sage.study.types import Settings
 from sage.tools import gpus
-from sage.tools.check.machine import gpu_memory
+from sage.tools.check.gpu_memory import gpu_memory
 from sage.tools.gpus import CARDS, SHAPES, Work, card_of, lighter, peak, speed_on, with_parts
 from sage.tools.plan import Stage, plan
 from sage.tools.plan_text import gpu_memory_lines, render_plan, total
@@ -251,11 +251,7 @@ def test_less_memory_is_taken_with_more_micro_batches_checkpoints_and_sleep() ->
     own = rl_of("night", name, gradient_checkpointing=False, vllm_sleep=False, micro_batches=4)
     (_, most), *others = lighter(shape, own, 1)
     changed = dict(others)
-    assert set(changed) == {
-        "micro_batches: 16",
-        "gradient_checkpointing: true",
-        "vllm_sleep: true",
-    }
+    assert set(changed) == {"micro_batches: 16", "gradient_checkpointing: true", "vllm_sleep: true"}
     assert max(changed.values()) < most
     assert dict(lighter(shape, rl_of("night", name), 1)).keys() == {
         "",

@@ -65,6 +65,14 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
+@pytest.fixture
+def installed(venv: Path, steps: list[str]) -> Path:
+    """An environment that is there; of its steps none is left in `steps`."""
+    install.main([str(venv)])
+    steps.clear()
+    return venv
+
+
 def was_built_anew(steps: list[str]) -> bool:
     return any(step.startswith("-m venv") for step in steps)
 
@@ -123,59 +131,47 @@ def test_extras_are_added_and_never_taken_away(venv, steps):
     assert any(step.endswith("--editable .[slurm,test]") for step in steps)
 
 
-def test_changed_pins_are_installed_into_the_environment(venv, steps, tmp_path, monkeypatch):
-    install.main([str(venv)])
-    steps.clear()
+def test_changed_pins_are_installed_into_the_environment(installed, steps, tmp_path, monkeypatch):
     project = tmp_path / "project"
     project.mkdir()
     shutil.copy(ROOT / "pyproject.toml", project)
-    edit_stamp(venv, project=str(project))
+    edit_stamp(installed, project=str(project))
     with (project / "pyproject.toml").open("a") as file:
         file.write("# changed\n")
     monkeypatch.setattr(install, "ROOT", project)
-    install.main([str(venv)])
+    install.main([str(installed)])
     assert steps
     assert not was_built_anew(steps)
 
 
-@pytest.mark.parametrize("key", ["python", "venv", "project"])
-def test_environment_of_another_python_or_place_is_built_anew(venv, steps, key):
-    install.main([str(venv)])
-    edit_stamp(venv, **{key: "another"})
-    steps.clear()
-    install.main([str(venv)])
-    assert was_built_anew(steps)
-
-
-def test_unreadable_stamp_counts_for_nothing(venv, steps):
-    install.main([str(venv)])
-    (venv / "installed").write_text('{"pins": ')
-    steps.clear()
-    install.main([str(venv)])
-    assert was_built_anew(steps)
-    assert install.read_stamp(venv) is not None
-
-
-def test_interrupted_installation_is_built_anew(venv, steps):
-    install.main([str(venv)])
-    (venv / "installed").rename(venv / "installing")
-    (venv / "lib").mkdir()
-    (venv / "lib" / "half-written.py").touch()
-    steps.clear()
-    install.main([str(venv)])
-    assert was_built_anew(steps)
-    assert not (venv / "lib").exists()
-    assert (venv / "installed").exists()
-    assert not (venv / "installing").exists()
-
-
-def test_environment_without_a_running_python_is_built_anew(venv, steps):
-    install.main([str(venv)])
-    steps.clear()
+def take_python(venv: Path) -> None:
     (venv / "bin" / "python").unlink()
     (venv / "bin" / "python").symlink_to("/nowhere/python3")
-    install.main([str(venv)])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda venv: edit_stamp(venv, python="another"),
+        lambda venv: edit_stamp(venv, venv="another"),
+        lambda venv: edit_stamp(venv, project="another"),
+        lambda venv: (venv / "installed").write_text('{"pins": '),
+        lambda venv: (venv / "installed").rename(venv / "installing"),
+        take_python,
+    ],
+    ids=["python", "venv", "project", "unreadable stamp", "interrupted", "no running python"],
+)
+def test_an_environment_that_is_not_whole_or_of_another_place_is_built_anew(
+    installed, steps, spoil
+):
+    spoil(installed)
+    (installed / "lib").mkdir()
+    (installed / "lib" / "half-written.py").touch()
+    install.main([str(installed)])
     assert was_built_anew(steps)
+    assert not (installed / "lib").exists()
+    assert install.read_stamp(installed) is not None
+    assert not (installed / "installing").exists()
 
 
 def test_folder_that_is_no_environment_is_left_alone(tmp_path, steps):
@@ -232,17 +228,15 @@ def test_cpu_build_is_asked_for_on_linux_without_gpu(system, gpu, environ, build
     assert install.torch_build(system, gpu, environ) == build
 
 
-def test_gpu_that_appears_brings_the_cuda_build_and_keeps_it(venv, steps, monkeypatch):
-    install.main([str(venv)])
-    steps.clear()
+def test_gpu_that_appears_brings_the_cuda_build_and_keeps_it(installed, steps, monkeypatch):
     monkeypatch.setattr(install, "has_nvidia_gpu", lambda: True)
-    install.main([str(venv)])
+    install.main([str(installed)])
     assert was_built_anew(steps)
     assert not any("+cpu" in step for step in steps)
 
     steps.clear()
     monkeypatch.setattr(install, "has_nvidia_gpu", lambda: False)  # a login node, say
-    install.main([str(venv)])
+    install.main([str(installed)])
     assert steps == []
 
 
@@ -300,18 +294,16 @@ def test_pip_gives_up_an_index_that_does_not_answer(tmp_path):
     assert time.monotonic() - began < 60
 
 
-def test_second_installation_waits_and_finds_the_work_done(venv, steps):
-    install.main([str(venv)])
-    stamp = (venv / "installed").read_text()
-    (venv / "installed").unlink()
-    steps.clear()
-    with open(venv.with_name("venv.lock"), "w") as first:
+def test_second_installation_waits_and_finds_the_work_done(installed, steps):
+    stamp = (installed / "installed").read_text()
+    (installed / "installed").unlink()
+    with open(installed.with_name("venv.lock"), "w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
-        second = threading.Thread(target=install.main, args=([str(venv)],))
+        second = threading.Thread(target=install.main, args=([str(installed)],))
         second.start()
         second.join(0.5)
         assert second.is_alive()
-        (venv / "installed").write_text(stamp)
+        (installed / "installed").write_text(stamp)
     second.join(10)
     assert not second.is_alive()
     assert steps == []

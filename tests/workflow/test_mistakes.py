@@ -149,6 +149,8 @@ COMMANDS = [
     ("run smoke -n -j0", "-j0: no job could start"),
     ("watch smok", "study: 'smok' is neither a study in"),
     ("watch smoke --every 0 --set exhibits.table1.kind=accuray", "did you mean 'accuracy'?"),
+    ("watch smoke --every nan", "--every nan: must be 0 or more"),
+    ("watch smoke --every 0 --config results", "--config results: must be KEY=VALUE, such as"),
     ("new --model none --data d.csv", "model none: is no folder; give its path, or OWNER/NAME"),
     (
         "new --method grpo",
@@ -159,9 +161,13 @@ COMMANDS = [
     ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
     ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),
+    ("new --model a/b --data c/d --out LICENSE/x.yaml", "File exists: 'LICENSE'"),
+    ("eval results=r --data c/d", "name a MODEL, a folder or OWNER/NAME"),
     ("eval none --data d.csv", "model none: is no folder; give its path, or OWNER/NAME"),
     ("eval a/b --data d.csv", "d.csv does not exist; give its path"),
     ("eval a/b --data c/d --samples 0", "--samples 0: must be 1 or more"),
+    ("dose a/b --data d.csv --beta nan", "--beta nan: must be above 0"),
+    ("dose a/b --data d.csv --problems 0", "--problems 0: must be 1 or more"),
     ("grade none.jsonl", "none.jsonl: does not exist (seen from "),
     ("grade LICENSE", "LICENSE: must end in .csv, .jsonl, .parquet, .json, .eval; convert it"),
 ]

@@ -83,6 +83,16 @@ def test_the_study_of_eval_loads_and_is_not_replaced_by_another(
     assert yaml.safe_load(file.read_text())["evaluation"]["samples"] == 4
 
 
+def test_eval_needs_no_setting_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert eval.main(["none", "--data", "d.csv"]) == 1
+    assert "model none: is no folder" in capsys.readouterr().err
+
+
 def test_models_are_called_by_as_much_of_their_paths_as_tells_them_apart(tmp_path: Path) -> None:
     folders = [tmp_path / one for one in ("a/base", "b/base", "after step 3")]
     for folder in folders:
@@ -115,7 +125,7 @@ def test_own_models_take_few_jobs_to_a_page(own_folder: Path, tmp_path: Path) ->
     assert (results / "compared.html").is_file()
     page = (results / "report/index.html").read_text()
     assert [*re.findall(r'<section id="(\w+)"', page)] == [
-        *("warnings", "chance", "grading", "samples", "problems", "settings", "runs"),
+        *("warnings", "chance", "grading", "samples", "problems", "settings", "runs")
     ]
     options = ("--cores", "1", "--config", "study=results/own/study.yaml")
     checked = snakemake_in(folder)("verify", *options)

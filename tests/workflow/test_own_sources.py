@@ -39,6 +39,13 @@ def load(folder: Path) -> ResolvedStudy:
     return load_study(str(folder / "mine.yaml"), ROOT / "config")
 
 
+def set_of(file: Path, text: str | None = None, **more: Any) -> FileSet:
+    """The problem set of a file, which gets this `text`."""
+    if text is not None:
+        file.write_text(text)
+    return FileSet.model_validate({"source": "file", "title": "", "file": str(file), **more})
+
+
 class TestFiles:
     def test_paths_begin_at_the_study_wherever_it_is_read_from(
         self, own: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,14 +86,8 @@ class TestFiles:
         frame.to_parquet(tmp_path / "rows.parquet")
         frame.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
         for end in ("csv", "jsonl", "parquet"):
-            first, second = FileSet.model_validate(
-                {
-                    "source": "file",
-                    "title": "",
-                    "file": str(tmp_path / f"rows.{end}"),
-                    "fields": {"problem": "q", "answer": "a", "level": "l"},
-                }
-            ).problems("rows")
+            fields = {"problem": "q", "answer": "a", "level": "l"}
+            first, second = set_of(tmp_path / f"rows.{end}", fields=fields).problems("rows")
             assert (first.problem, first.answer, first.level) == (rows[0]["q"], "2", "easy")
             assert (second.answer, second.level, second.kind) == ("4", "hard", "math")
             assert first.revision.startswith("sha256:")
@@ -95,38 +96,29 @@ class TestFiles:
 
 @pytest.mark.parametrize("answer", ["NaN", "Infinity", "-Infinity"])
 def test_a_number_that_is_none_is_no_answer(answer: str, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(f'{{"problem": "a", "answer": {answer}}}\n')
-    settings = FileSet(source="file", title="", file=str(tmp_path / "a.jsonl"))
+    settings = set_of(tmp_path / "a.jsonl", f'{{"problem": "a", "answer": {answer}}}\n')
     with pytest.raises(DataError, match="row 1: no answer under answer"):
         settings.problems("a")
 
 
 def test_a_problem_with_two_answers_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    file.write_text("problem,answer\na,7\nb,1\na,07\n")
-    settings = FileSet(source="file", title="", file=str(file))
-    assert len(settings.problems("a")) == 3
-    file.write_text("problem,answer\na,7\nb,1\na,8\n")
+    assert len(set_of(file, "problem,answer\na,7\nb,1\na,07\n").problems("a")) == 3
     with pytest.raises(DataError, match=r"rows 1 and 3 are one problem with .*'7' and '8'"):
-        settings.problems("a")
+        set_of(file, "problem,answer\na,7\nb,1\na,8\n").problems("a")
 
 
 def test_an_answer_that_is_a_list_is_said_to_be_one(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"problem": "a", "answer": [7, 8]}\n')
-    settings = FileSet(source="file", title="", file=str(file))
+    settings = set_of(tmp_path / "a.jsonl", '{"problem": "a", "answer": [7, 8]}\n')
     said = r"row 1: .*, which holds list \[7, 8\]; .*`fields: \{answer: answer.0\}`"
     with pytest.raises(DataError, match=said):
         settings.problems("a")
 
 
 def test_a_comma_in_the_name_of_a_column_separates_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("problem;answer, a number;id\n1+1;2;x\n")
     fields = {"answer": ["answer, a number"], "id": ["id"]}
-    settings = FileSet.model_validate(
-        {"source": "file", "title": "", "file": str(file), "fields": fields}
-    )
+    rows = "problem;answer, a number;id\n1+1;2;x\n"
+    settings = set_of(tmp_path / "a.csv", rows, fields=fields)
     assert [(p.problem, p.answer) for p in settings.problems("a")] == [("1+1", "2")]
 
 

@@ -14,7 +14,7 @@ from sage.claims.tests import load_claims, read_claims
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study.written import extended
-from sage.tools.check.machine import gpu_memory
+from sage.tools.check.gpu_memory import gpu_memory
 from sage.tools.plan import Stage, costs, plan
 from sage.tools.plan_text import (
     exhibit_lines,
@@ -61,14 +61,15 @@ def test_hours_come_from_manifests_else_from_a_kept_run_else_are_unknown(
         manifest = tmp_path / f"models/tiny/{row}/seed3407/manifest.json"
         manifest.parent.mkdir(parents=True)
         manifest.write_text(json.dumps({"tokens": 1000, "wall_seconds": seconds}))
+    half = tmp_path / "models/tiny/grpo_random/seed3407/manifest.json"
+    half.parent.mkdir(parents=True)
+    half.write_text('{"tokens": 1000, ')
     rl = stages("smoke", tmp_path)["rl", "tiny"]
     assert rl.tokens_per_second == pytest.approx(50.0)
     assert rl.hours == pytest.approx(rl.tokens / 50.0 / 3600)
 
 
-def test_the_speed_of_training_is_that_of_completions_without_their_prompts(
-    tmp_path: Path,
-) -> None:
+def test_the_speed_of_training_is_that_of_completions_without_their_prompts(tmp_path: Path) -> None:
     """A manifest of RL counts prompts; plans count completions."""
     folder = tmp_path / "models/tiny/grpo/seed3407"
     folder.mkdir(parents=True)

@@ -288,28 +288,29 @@ def test_what_is_not_todays_or_not_as_made_is_named_with_the_way_out(two_jobs: P
     assert lines[-1].endswith("2 do not match")
 
 
-def test_verification_reads_what_a_run_takes_as_known(two_jobs: Path) -> None:
-    """Bytes that changed on the disk, under the same size and times: a run learns of it then."""
+@pytest.fixture
+def weights(two_jobs: Path) -> Path:
+    """The policy's weights, whose bytes changed on the disk under the same size and times."""
     weights = two_jobs / "models/tiny/grpo/seed3/weights.safetensors"
     note = two_jobs / "provenance/sums/models/tiny/grpo/seed3.json"
     weights.write_text("v")
     sums, stat = json.loads(note.read_text()), weights.stat()
     sums[weights.name] |= {"mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns}
     note.write_text(json.dumps(sums))
+    return weights
+
+
+def test_verification_reads_what_a_run_takes_as_known(two_jobs: Path, weights: Path) -> None:
+    """A run learns of it then."""
     assert changes(two_jobs) == {}
     assert verify(two_jobs, {"rl": [], "page": []}).faults == [f"job rl: {weights} changed"]
     assert changes(two_jobs)["rl"] == [f"{weights} changed"]
 
 
 def test_a_job_does_not_start_from_weights_that_are_not_as_they_were_written(
-    two_jobs: Path, monkeypatch: pytest.MonkeyPatch
+    two_jobs: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = two_jobs / "models/tiny/grpo/seed3"
-    weights, note = policy / "weights.safetensors", "provenance/sums/models/tiny/grpo/seed3.json"
-    weights.write_text("v")
-    sums, stat = json.loads((two_jobs / note).read_text()), weights.stat()
-    sums[weights.name] |= {"mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns}
-    (two_jobs / note).write_text(json.dumps(sums))
+    policy = weights.parent
 
     def use() -> None:
         run_job(two_jobs, "sample", "samples/a.csv", "1", {"policy": policy})

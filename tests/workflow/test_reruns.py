@@ -125,22 +125,31 @@ def planned_files(output: str, rule: str) -> set[str]:
     return {Path(path).name for path in found}
 
 
+STUDY = "config/studies/smoke.yaml"
+CODE = ("from __future__", "# edited\nfrom __future__")
+SAVED = "      checkpoint_every: 2\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "rules"),
+    ("file", "edit", "rules"),
     [
-        ("sage/training/anchoring.py", {"rl", "first_page", *AFTER_RL}),
-        ("sage/training/stopwatch.py", {"measure_with_model", "table", "claims", "page"}),
-        ("sage/sampling/distribution.py", {"rl", "first_page", *AFTER_RL}),
-        ("sage/report/page.py", {"page"}),
-        ("sage/exhibits/kind.py", {"claims", *SHOWN}),
-        ("sage/runtime/files.py", set()),
+        ("sage/training/anchoring.py", CODE, {"rl", "first_page", *AFTER_RL}),
+        ("sage/training/stopwatch.py", CODE, {"measure_with_model", "table", "claims", "page"}),
+        ("sage/sampling/distribution.py", CODE, {"rl", "first_page", *AFTER_RL}),
+        ("sage/report/page.py", CODE, {"page"}),
+        ("sage/exhibits/kind.py", CODE, {"claims", *SHOWN}),
+        ("sage/runtime/files.py", CODE, set()),
+        (STUDY, ("\ntitle: ", "\ntitle: More. "), {"page"}),
+        ("config/claims.yaml", ("claim: ", "claim: Now, "), {"claims", "page"}),
+        (STUDY, (SAVED, f"{SAVED}      watch: {{stop: []}}\n"), {"page"}),  # lists all settings
+        (STUDY, (SAVED, SAVED.replace("2", "3")), {"claims", *SHOWN}),  # in seconds
     ],
 )
-def test_editing_a_module_reruns_what_depends_on_it(
-    project: Path, module: str, rules: set[str]
+def test_an_edit_reruns_what_depends_on_it_alone(
+    project: Path, file: str, edit: tuple[str, str], rules: set[str]
 ) -> None:
-    output = planned_after(project, {module: ("from __future__", "# edited\nfrom __future__")})
+    output = planned_after(project, {file: edit})
     if rules:
         assert planned_rules(output) == rules
     else:
@@ -148,22 +157,10 @@ def test_editing_a_module_reruns_what_depends_on_it(
 
 
 def test_editing_the_code_of_a_figure_redraws_its_figures_only(project: Path) -> None:
-    edit = ("from __future__", "# edited\nfrom __future__")
-    output = planned_after(project, {"sage/exhibits/curves.py": edit})
+    output = planned_after(project, {"sage/exhibits/curves.py": CODE})
     assert planned_rules(output) == {"figure", "page"}
     names = {f"figure{n}{suffix}.svg" for n in (3, 4, 6) for suffix in ("", "_apart")}
     assert planned_files(output, "figure") == names
-
-
-@pytest.mark.slow
-def test_editing_a_notice_or_a_claim_reads_no_samples(project: Path) -> None:
-    study = "config/studies/smoke.yaml"
-    assert planned_rules(planned_after(project, {study: ("\ntitle: ", "\ntitle: More. ")})) == {
-        "page"
-    }
-    claim = ("claim: ", "claim: Now, ")
-    output = planned_after(project, {"config/claims.yaml": claim})
-    assert planned_rules(output) == {"claims", "page"}
 
 
 def input_functions(**names: Any) -> SimpleNamespace:
@@ -213,21 +210,16 @@ def test_settings_without_effect_reach_jobs_in_the_environment() -> None:
 
 
 @pytest.mark.slow
-def test_editing_limits_of_warnings_or_titles_draws_and_trains_nothing(project: Path) -> None:
-    study, rows = "config/studies/smoke.yaml", "config/algorithms.yaml"
-    watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 2\n      watch: {stop: []}\n")
-    assert planned_rules(planned_after(project, {study: watch})) == {"page"}  # lists all settings
-    saved = ("      checkpoint_every: 2\n", "      checkpoint_every: 3\n")
-    again = planned_rules(planned_after(project, {study: saved}))
-    assert again == {"claims", "figure", "page", "table"}  # what shows results, in seconds
-    titles = {study: ("title: Sums (2-3 terms)", "title: Sums"), rows: ("title: GRPO", "title: G")}
+def test_editing_titles_draws_and_trains_nothing(project: Path) -> None:
+    titles = {STUDY: ("title: Sums (2-3 terms)", "title: Sums")}
+    titles["config/algorithms.yaml"] = ("title: GRPO", "title: G")
     assert not planned_rules(planned_after(project, titles)) & {"problems", "rl", "sample"}
 
 
 @pytest.mark.slow
 def test_editing_the_title_of_an_exhibit_makes_its_tables_again(project: Path) -> None:
     edit = ("title: Accuracy and coverage", "title: Coverage")
-    output = planned_after(project, {"config/studies/smoke.yaml": edit})
+    output = planned_after(project, {STUDY: edit})
     assert planned_rules(output) == {"table", "page"}
     assert planned_files(output, "table") == {"table1.csv", "table1_reading.csv"}
 

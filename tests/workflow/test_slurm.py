@@ -43,6 +43,11 @@ CHECKPOINT = 8
 STEPS = 5 * CHECKPOINT
 CANCELLED, LATE = "grpo", "grpo_branch"
 TARGET = "metrics/pass_at_k.parquet"
+TOOLS = Path(sys.executable).parent
+PATH = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
+QUICK = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
+QUICK += ["--slurm-init-seconds-before-status-checks", "1"]
+"""Of these options only the first says what the cluster is like; the others save time."""
 
 
 def cut_study(folder: Path) -> None:
@@ -85,11 +90,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     assert done.returncode == 0, done.stdout
     printed = folders[1] / "snakemake.log"
     with slurm_cluster.cluster(tmp_path_factory.mktemp("cluster")), printed.open("w") as log:
-        # Of these options only the first says what the cluster is like; the others save time.
-        quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
-        quick += ["--slurm-init-seconds-before-status-checks", "1"]
         process = subprocess.Popen(
-            [*snakemake(), *asked, "--workflow-profile", "profiles/slurm", *quick],
+            [TOOLS / "snakemake", *asked, "--workflow-profile", "profiles/slurm", *QUICK],
             cwd=folders[1],
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             stdout=log,
@@ -104,10 +106,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
                 process.wait(60)
         assert process.returncode == 0, printed.read_text()
         return Runs(alone, shared, slurm_cluster.jobs(), interrupted_at)
-
-
-def snakemake() -> list[str]:
-    return [str(Path(sys.executable).parent / "snakemake")]
 
 
 def interrupt(results: Path, process: subprocess.Popen[Any], printed: Path) -> dict[str, int]:
@@ -224,14 +222,11 @@ def test_snakemake_as_a_job_sees_its_jobs_end_and_gives_a_killed_one_more_memory
     (tmp_path / "Snakefile").write_text(SNAKEFILE.format(python=sys.executable))
     shutil.copytree(ROOT / "profiles/slurm", tmp_path / "profiles/slurm")
     own = ["--time", "60", "--cpus-per-task", "2", "profiles/slurm/controller.sh"]
-    quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
-    quick += ["--slurm-init-seconds-before-status-checks", "1"]
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with slurm_cluster.cluster(tmp_path / "cluster"):
         done = subprocess.run(
-            ["sbatch", "--wait", *own, *quick],
+            ["sbatch", "--wait", *own, *QUICK],
             cwd=tmp_path,
-            env=os.environ | {"PATH": tools},
+            env=os.environ | {"PATH": PATH},
             capture_output=True,
             text=True,
             timeout=500,
@@ -278,17 +273,14 @@ rule long:
 def test_a_new_run_does_not_start_beside_the_jobs_of_a_killed_one(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(KILLED.format(root=str(ROOT)))
     shutil.copytree(ROOT / "profiles/slurm", tmp_path / "profiles/slurm")
-    quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
-    quick += ["--slurm-init-seconds-before-status-checks", "1"]
-    words = ["run", "--workflow-profile", "profiles/slurm", *quick]
+    words = ["run", "--workflow-profile", "profiles/slurm", *QUICK]
     python = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def start(*where: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*where, sys.executable, "-m", COMMAND, *words],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": python, "PATH": tools},
+            env=os.environ | {"PYTHONPATH": python, "PATH": PATH},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -144,11 +144,6 @@ EDITS = {
         {"problems": "settings changed: problem_set.seed 2 → 22", "sample": "made from"},
         {"sft", "pretrain"},
     ),
-    "a title of an exhibit": (
-        *edited(str(STUDY), "title: Accuracy and coverage", "title: Coverage"),
-        {"table": "settings changed", "page": "settings changed"},
-        {"rl", "sample", "evaluate"},
-    ),
     "a claim": (
         *edited("config/claims.yaml", "claim: ", "claim: Now, "),
         {"claims": "config/claims.yaml changed", "page": "made from what changes"},
@@ -158,11 +153,6 @@ EDITS = {
         *edited("sage/training/anchoring.py", "from __future__", "# edited\nfrom __future__"),
         {"rl": "code changed", "sample": "made from what changes"},
         {"sft", "problems"},
-    ),
-    "code of the page": (
-        *edited("sage/report/page.py", "from __future__", "# edited\nfrom __future__"),
-        {"page": "code changed"},
-        {"table", "claims"},
     ),
     "a template of the page": (
         *edited("reports/template.html.j2", "<title>", "<title>A "),

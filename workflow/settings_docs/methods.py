@@ -68,7 +68,6 @@ def _row(method: Algorithm) -> list[str]:
 
 
 def _said(named: object) -> str:
-    """The first paragraph of what a class or a module says of itself."""
     return (inspect.getdoc(named) or "").partition("\n\n")[0]
 
 

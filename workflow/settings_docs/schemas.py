@@ -233,7 +233,6 @@ def _nested(names: dict[str, str], base: str, definitions: dict[str, Any]) -> di
 
 
 def _names(names: dict[str, str], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The names of kinds, each with what its type says of itself."""
     said = [_unwrapped(definitions[each].get("description", "")) for each in names.values()]
     return {"enum": list(names), "enumDescriptions": [text.partition("\n")[0] for text in said]}
 

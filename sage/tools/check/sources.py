@@ -84,7 +84,6 @@ def _open(
 
 
 def _problem_sets(study: ResolvedStudy) -> list[str]:
-    """The problem sets that models are trained or evaluated on."""
     models = study.study.models
     used = [model.rl.problems for model in models.values() if model.rl]
     used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
@@ -92,7 +91,6 @@ def _problem_sets(study: ResolvedStudy) -> list[str]:
 
 
 def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
-    """The source of each pretrained checkpoint."""
     for name, model in study.study.models.items():
         base = model.base
         is_there = results.pretrained(name).is_dir()
@@ -105,7 +103,6 @@ def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
 
 
 def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
-    """The source of each public data set that the study reads."""
     for name in _problem_sets(study):
         settings = study.study.problems[name]
         is_there = results.problems(name).is_file()
