@@ -196,7 +196,7 @@ def shown_k(curves: pd.DataFrame, k: int | None) -> list[int]:
     `curves` are those of one benchmark. Raises ValueError for a k that a method does not have.
     """
     n = int(curves["n_samples"].min())
-    ks = sorted({1, k or 2 ** max((n // 2).bit_length() - 1, 0)})
+    ks = sorted({1, 2 ** max((n // 2).bit_length() - 1, 0) if k is None else k})
     known = {one for one in curves["k"] if one <= n}
     if missing := set(ks) - known:
         raise ValueError(
@@ -262,7 +262,8 @@ def _difference(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
         return f"{head}({ALONE})"
     return (
         f"{head}({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, "
-        f"after Holm {row['p_holm']:.3g} (of {row['n_tests']}); detectable {least:.1f}"
+        f"after Holm {row['p_holm']:.3g} (of {row['n_tests']}); detectable "
+        + (f"{least:.1f}" if least <= 100 else "none")
         + (", for these single runs alone" if row["n_seeds"] == 1 else "")
         + pairing(row, curves)
     )

@@ -102,6 +102,8 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
         raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
     for fault in changed(results, ("report", "metrics")):
         raise ValueError(f"{fault}; `sage-rlvr run {results.name}` makes it again")
+    for name in figures:
+        places.figure(name).stat()
     target.mkdir(parents=True, exist_ok=True)
     for table in sorted(places.table("*").parent.glob("*.csv")):
         shutil.copyfile(table, target / table.name)

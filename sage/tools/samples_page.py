@@ -184,7 +184,7 @@ def _differences(differences: pd.DataFrame, curves: pd.DataFrame) -> Table:
         ("", "k", lambda row: str(row["k"])),
         ("", "Δ", lambda row: points_cell(row["value"], row["low"], row["high"])),
         ("", "p after Holm", lambda row: p_text(row["p_holm"])),
-        ("", "Detectable", lambda row: points(row["detectable"]).removeprefix("+")),
+        ("", "Detectable", lambda row: _detectable(row["detectable"])),
         ("", "Runs", lambda row: row["runs"]),
     ]
     groups = (
@@ -192,3 +192,8 @@ def _differences(differences: pd.DataFrame, curves: pd.DataFrame) -> Table:
         for benchmark in dict.fromkeys(map(str, told["benchmark"]))
     )
     return table_of("Difference", columns, groups)
+
+
+def _detectable(size: float) -> str:
+    """A difference in points; a share cannot differ by more than 1."""
+    return points(size).removeprefix("+") if size <= 1 else "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -187,6 +188,7 @@ def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
         (["one.csv", "two.jsonl", "--problem", "doc"], "no column 'doc'; it has problem, seed, "),
         (["one.csv", "maybe.csv"], "maybe.csv: correct says 'perhaps' in row 1; known are true, 1"),
         (["one.csv", "two.jsonl", "--k", "3"], "--k 3: with 4 samples of a problem it can be 1, 2"),
+        (["one.csv", "two.jsonl", "--k", "0"], "--k 0: with 4 samples of a problem it can be 1, 2"),
         (["one.csv", "named.csv"], "every row; row 1 says 'first'"),
         (["one.csv", "fewer.csv"], "different problems; 1 are not in both, such as 'p9'"),
         (["one.csv", "broken.jsonl"], "broken.jsonl: cannot be read, correct it: line 2 is not"),
@@ -270,6 +272,16 @@ class TestCommand:
     @pytest.fixture(autouse=True)
     def in_an_empty_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
+
+    def test_a_difference_that_no_result_could_show_is_said(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name, right in (("one", "false"), ("two", "true")):
+            rows = "".join(f"p{i},{right}\n" for i in (1, 2))
+            Path(f"{name}.csv").write_text(f"problem,correct\n{rows}")
+        assert command.main(["compare", "one.csv", "two.csv", "--html", "page.html"]) == 0
+        assert "detectable none, for these single runs" in capsys.readouterr().out
+        assert re.search(r"<td[^>]*>none</td>", Path("page.html").read_text())
 
     def test_files_and_folders_are_compared(self, capsys: pytest.CaptureFixture[str]) -> None:
         one, two = write(Path())

@@ -47,6 +47,12 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
     assert len(kept) == len(whole) > 0
 
 
+def test_an_unknown_figure_leaves_no_folder(smoke: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nofig"):
+        keep(smoke, tmp_path / "kept", ["training", "nofig"], "")
+    assert not (tmp_path / "kept").exists()
+
+
 def test_verdicts_follow_from_the_kept_counts_alone(smoke: Path, tmp_path: Path) -> None:
     keep(smoke, tmp_path, [], "")
     assert check(tmp_path) == []
