@@ -102,14 +102,13 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
         raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
     for fault in changed(results, ("report", "metrics")):
         raise ValueError(f"{fault}; `sage-rlvr run {results.name}` makes it again")
-    for name in figures:
-        places.figure(name).stat()
+    copied = [*places.table("*").parent.glob("*.csv"), places.metrics("claims", "csv")]
+    copied += map(places.figure, figures)
+    for file in copied:
+        file.stat()  # before there is a folder
     target.mkdir(parents=True, exist_ok=True)
-    for table in sorted(places.table("*").parent.glob("*.csv")):
-        shutil.copyfile(table, target / table.name)
-    for name in figures:
-        shutil.copyfile(places.figure(name), target / f"{name}.svg")
-    shutil.copyfile(places.metrics("claims", "csv"), target / "claims.csv")
+    for file in copied:
+        shutil.copyfile(file, target / file.name)
     _write(target / "pass_at_k.csv", pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES))
     compared = pd.read_parquet(places.metrics("comparisons"), columns=DIFFERENCES)
     _pack(target / "comparisons.csv.gz", _text(compared))
