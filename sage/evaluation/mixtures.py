@@ -103,7 +103,7 @@ def beside_mixture(
     """
     if own.shape != other.shape or own.shape[1:] != base.shape:
         raise ValueError(f"runs of {own.shape} beside {other.shape} and a base of {base.shape}")
-    parts = "mixture", "value", "low", "high"
+    names = "mixture", "value", "low", "high"
     accuracy, other_accuracy, base_accuracy = (each / n for each in (own, other, base))
     coverage = pass_at_k(n, own, np.array([k]))[..., 0]
     gap = float(other_accuracy.mean() - base_accuracy.mean())
@@ -114,14 +114,14 @@ def beside_mixture(
     said = {"accuracy": float(accuracy.mean()), "coverage": float(coverage.mean())}
     said |= {"base_share": share}
     if not 0 <= share <= 1:
-        return said | dict.fromkeys(parts, np.nan)
+        return said | dict.fromkeys(names, np.nan)
     mixture = mixture_pass_at_k(n, base, other, share, k)
     step = 1e-3 if share < 0.5 else -1e-3
     beside = mixture_pass_at_k(n, base, other, share + step, k)
     slope = float((beside - mixture).mean()) / (-step * gap)
     mixed_accuracy = share * base_accuracy + (1 - share) * other_accuracy
     change = coverage - mixture - slope * (accuracy - mixed_accuracy)
-    parts_of_change = parts_of(change[..., None], draws, ANY_DIFFERENCES, groups)
-    low, high = mean_of([parts_of_change]).interval()
+    parts = parts_of(change[..., None], draws, ANY_DIFFERENCES, groups)
+    low, high = mean_of([parts]).interval()
     found = mixture.mean(), coverage.mean() - mixture.mean(), low[0], high[0]
-    return said | dict(zip(parts, map(float, found), strict=True))
+    return said | dict(zip(names, map(float, found), strict=True))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits import pooled_pass_at_k as pass_at_k
+from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import PARTS, ShowsPassAtK, estimates, pooled
 from sage.fields import Name, nearest
@@ -129,7 +129,7 @@ class AblationTable(ShowsPassAtK):
 
     def table(self, display: Display) -> TableDocument:
         rows = pooled(display.frame("pass_at_k"), display)
-        frame, runs = self._frame(rows, display), pass_at_k.numbers_of_runs(rows)
+        frame, runs = self._frame(rows, display), pooled_pass_at_k.numbers_of_runs(rows)
         first, *second = self.grid
         ks = " / ".join(f"pass@{k}" for k in sorted(frame["k"].unique()))
         layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
@@ -152,7 +152,7 @@ class AblationTable(ShowsPassAtK):
         Columns: the grid's keys, `algorithm` (the cell's method), `own` (whether these are the
         method's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
         """
-        ks = pass_at_k.shown_ks(rows, display.evaluation.primary_k)
+        ks = pooled_pass_at_k.shown_ks(rows, display.evaluation.primary_k)
         by_k = {k: estimates(rows, self.benchmark, k, display.rows) for k in ks}
         return pd.DataFrame(
             {**cell, "algorithm": row, "own": row == self.algorithm, "k": k, **by_k[k].loc[row]}

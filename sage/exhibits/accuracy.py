@@ -14,7 +14,7 @@ from typing import Literal
 
 import pandas as pd
 
-from sage.exhibits import pooled_pass_at_k as pass_at_k
+from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import PARTS, OnBenchmarks, ShowsPassAtK, estimates, pooled
 from sage.rendering.labels import AVERAGE, interval_name, problems_worth, seeds_said
@@ -71,10 +71,12 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
         for benchmark, ks in column_groups(frame).items():
             for k in ks:
                 title, start = display.titles[benchmark], f"{benchmark} pass@{k}"
-                columns.append((title, f"pass@{k}", partial(pass_at_k.estimate_cell, start)))
+                columns.append((title, f"pass@{k}", partial(pooled_pass_at_k.estimate_cell, start)))
                 ends = [f"{start} delta{end}" for end in _ENDS]
                 columns.append((title, "Δ", cell_of(partial(points_cell, missing=""), ends=ends)))
-        caption = _caption(rows, pass_at_k.compared(comparisons, display)["n_tests"], display)
+        caption = _caption(
+            rows, pooled_pass_at_k.compared(comparisons, display)["n_tests"], display
+        )
         document = display.document(frame, columns, caption)
         return replace(document, flat=_flat_cells(frame, display))
 
@@ -104,24 +106,24 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Displ
             "the problem set"
         )
     most = display.evaluation.primary_k
-    adjusted = pass_at_k.compared(comparisons, display)
-    apart = pass_at_k.differences(comparisons, display, display.baseline)
+    adjusted = pooled_pass_at_k.compared(comparisons, display)
+    apart = pooled_pass_at_k.differences(comparisons, display, display.baseline)
     blocks: list[pd.DataFrame] = []
     for benchmark in display.benchmarks:
-        for k in pass_at_k.shown_ks(rows[rows["benchmark"] == benchmark], most):
+        for k in pooled_pass_at_k.shown_ks(rows[rows["benchmark"] == benchmark], most):
             start, measured = f"{benchmark} pass@{k}", estimates(rows, benchmark, k, display.rows)
             here, own = (
                 frame[(frame["benchmark"] == benchmark) & (frame["k"] == k)]
                 for frame in (adjusted, apart)
             )
-            marks = pass_at_k.marks_of(measured["value"], here)
-            blocks.append(pass_at_k.estimate_columns(start, measured, marks))
+            marks = pooled_pass_at_k.marks_of(measured["value"], here)
+            blocks.append(pooled_pass_at_k.estimate_columns(start, measured, marks))
             blocks.append(_deltas(start, own, 1))
     if (places := len(display.benchmarks)) > 1:
-        for k in pass_at_k.shown_ks(rows, most):
+        for k in pooled_pass_at_k.shown_ks(rows, most):
             start, averages = f"{AVERAGE} pass@{k}", _averages(rows[rows["k"] == k], places)
             averages = averages.reindex(display.rows)
-            blocks.append(pass_at_k.estimate_columns(start, averages, [""] * len(averages)))
+            blocks.append(pooled_pass_at_k.estimate_columns(start, averages, [""] * len(averages)))
             blocks.append(_deltas(start, apart[apart["k"] == k], places))
     return display.by_method(blocks)
 
@@ -138,7 +140,7 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
 
 def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     """Intervals, marks after so many `tests` at each k, the weight of one problem."""
-    counts, runs = pass_at_k.sizes(rows, display), pass_at_k.numbers_of_runs(rows)
+    counts, runs = pooled_pass_at_k.sizes(rows, display), pooled_pass_at_k.numbers_of_runs(rows)
     baseline = display.title(display.baseline)
     over = " over problems and training runs, whose variances add"
     if runs == [0]:
@@ -151,7 +153,7 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     among = f"all comparisons of this table at that k, of which there are {most}"
     start = f"{display.heading}: pass@k in percent, the unbiased estimate from"
     sentences = [
-        f"{start} {pass_at_k.samples_said(display)}.",
+        f"{start} {pooled_pass_at_k.samples_said(display)}.",
         f"Below each value: {interval_name(runs)}."
         + f" Δ: the difference from {baseline} in points, paired by problem and seed, with its "
         "95 % interval." * several,
@@ -159,7 +161,7 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
         * (len({*runs} - {0}) > 1),
         seeds_said(runs),
         problems_worth(counts),
-        pass_at_k.marks_said(over, among) * several,
+        pooled_pass_at_k.marks_said(over, among) * several,
         "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
@@ -244,7 +246,7 @@ def _reading_frame(display: Display) -> pd.DataFrame:
     frames = []
     for benchmark in display.benchmarks:
         here = rows[rows["benchmark"] == benchmark]
-        for k in pass_at_k.shown_ks(here, display.evaluation.samples):
+        for k in pooled_pass_at_k.shown_ks(here, display.evaluation.samples):
             unbiased = estimates(rows, benchmark, k, display.rows)
             parts = ["value", "std", "n_eval_seeds"]
             theirs = estimates(read, benchmark, k, display.rows, parts)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from sage.evaluation.curves import run_of
 from sage.evaluation.histories import Histories, History, read_histories
-from sage.exhibits import pooled_pass_at_k as pass_at_k
+from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display, Measuring
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK, WithCoverage, pooled
 from sage.fields import Name, Positive
@@ -101,16 +101,18 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         columns: list[Column] = []
         for moment, place in MOMENTS.items():
             rows = pooled(display.frame(f"{place}pass_at_k"), display)
-            comparisons = pass_at_k.compared(display.frame(f"{place}comparisons"), display)
+            comparisons = pooled_pass_at_k.compared(display.frame(f"{place}comparisons"), display)
             head = f"Equal {moment}"
             for k in sorted(
-                {1, self.k or pass_at_k.shown_ks(rows, display.evaluation.primary_k)[-1]}
+                {1, self.k or pooled_pass_at_k.shown_ks(rows, display.evaluation.primary_k)[-1]}
             ):
                 start = f"{moment} pass@{k}"
-                measured = pass_at_k.estimates(rows, self.benchmark, k, display.rows)
-                marks = pass_at_k.marks_of(measured["value"], comparisons[comparisons["k"] == k])
-                blocks.append(pass_at_k.estimate_columns(start, measured, marks))
-                columns.append((head, f"pass@{k}", partial(pass_at_k.estimate_cell, start)))
+                measured = pooled_pass_at_k.estimates(rows, self.benchmark, k, display.rows)
+                marks = pooled_pass_at_k.marks_of(
+                    measured["value"], comparisons[comparisons["k"] == k]
+                )
+                blocks.append(pooled_pass_at_k.estimate_columns(start, measured, marks))
+                columns.append((head, f"pass@{k}", partial(pooled_pass_at_k.estimate_cell, start)))
             step, tokens = _COUNTS[moment]
             columns.append((head, "step", partial(_range_cell, step, "{:.0f}".format)))
             columns.append((head, "tokens (M)", partial(_range_cell, tokens, _millions)))
@@ -129,18 +131,18 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         near, far = (number_text(each, "+.1f") for each in (distances.min(), distances.max()))
         falling = display.study.rl(self.model).schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
-        runs = pass_at_k.numbers_of_runs(rows)
+        runs = pooled_pass_at_k.numbers_of_runs(rows)
         return (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@k in percent, the "
-            f"unbiased estimate from {pass_at_k.samples_said(display)}. Equal "
+            f"unbiased estimate from {pooled_pass_at_k.samples_said(display)}. Equal "
             f"steps: the final policies. Equal tokens: of {self.snapshots} snapshots of each run "
             f"the one nearest to {_millions(budget)} million completion tokens, the most that "
             f"every run has drawn in training; the snapshots are between {near} % and {far} % away "
             f"from it{early if falling else ''}. Tokens: completion tokens drawn so far, in "
             "millions, dropped rollouts among them. Steps and tokens are means over training "
             f"seeds, with their range. Below each pass@k: {interval_name(runs)}. "
-            f"{seeds_said(runs)} {problems_worth(pass_at_k.sizes(rows, display))} "
-            f"{pass_at_k.marks_said('', 'all comparisons of that column')}"
+            f"{seeds_said(runs)} {problems_worth(pooled_pass_at_k.sizes(rows, display))} "
+            f"{pooled_pass_at_k.marks_said('', 'all comparisons of that column')}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -22,7 +23,8 @@ from sage.rendering.table import (
     table_of,
     titled_by,
 )
-from sage.study import BASE, ResolvedStudy, StudyError
+from sage.study import BASE, ResolvedStudy
+from sage.study.exhibit import Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,20 +71,21 @@ class StrataFigure(Kind):
     def snapshots_kept(self) -> int:
         return self.snapshots
 
-    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """`trained` are the strata that RL's problems are of, none where a set has no strata.
+    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        samples, k = self.samples or around.drawn, around.primary_k
+        if k == 1:
+            yield "kind", "shows pass@1 and pass@k, but evaluation.primary_k is 1; raise it"
+        elif samples * around.eval_seeds < k:
+            yield "samples", f"{samples} must be at least evaluation.primary_k, {k}"
 
-        Raises StudyError for a k of 1, and for fewer samples than k.
-        """
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """`trained` are the strata that RL's problems are of, none where a set has no strata."""
         evaluation, rl = study.evaluation(self.model), study.rl(self.model)
-        k, samples = evaluation.primary_k, self.samples or evaluation.samples
-        if k == 1 or samples * len(evaluation.seeds) < k:
-            fault = f"samples {samples} must be at least k = {k}" if k > 1 else "k is 1 like pass@1"
-            raise StudyError(f"exhibits: {name}: {fault} (evaluation.primary_k)")
+        draws = evaluation.draws()
         return {
-            "evaluation": {**evaluation.draws(), "samples": samples},
+            "evaluation": {**draws, "samples": self.samples or evaluation.samples},
             "bootstrap": evaluation.bootstrap,
-            "k": k,
+            "k": evaluation.primary_k,
             "steps": rl.steps,
             "trained": list(study.problem_set(rl.problems).get("strata") or ()),
         }

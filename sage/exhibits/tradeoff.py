@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from sage.exhibits import pooled_pass_at_k as pass_at_k
+from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, WithCoverage, pooled
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -54,14 +54,16 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
         from sage.rendering.style import panels_of
 
         rows = pooled(display.frame("pass_at_k"), display)
-        apart = pass_at_k.differences(display.frame("comparisons"), display, display.baseline)
+        apart = pooled_pass_at_k.differences(
+            display.frame("comparisons"), display, display.baseline
+        )
         names = display.rows_in(rows)
         size = (4.4, 3.9) if len(names) <= MANY else (4.8, 7.4)
         titles = {name: display.titles[name] for name in display.benchmarks}
         figure, panels = panels_of(titles, rows, size, columns=2)
         labels = []
         for axes, here in panels:
-            k = self.k or pass_at_k.shown_ks(here, display.evaluation.primary_k)[-1]
+            k = self.k or pooled_pass_at_k.shown_ks(here, display.evaluation.primary_k)[-1]
             points = _points(apart[apart["benchmark"] == here["benchmark"].iloc[0]], k)
             points = points[points["algorithm"].isin(names)]
             labels.append((axes, *_draw(axes, points, display)))

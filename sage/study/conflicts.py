@@ -59,7 +59,8 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
             )
             continue
         evaluation = model.evaluation or study.evaluation
-        around = Surroundings(algorithms, evaluation.samples, len(evaluation.seeds))
+        seeds, k = len(evaluation.seeds), evaluation.primary_k
+        around = Surroundings(algorithms, evaluation.samples, seeds, k)
         faults = [*exhibit.faults(around)]
         for setting, message in faults:
             yield f"exhibits.{name}.{setting}: {message}"

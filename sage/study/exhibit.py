@@ -40,12 +40,13 @@ class Surroundings:
     """What the settings of an exhibit are held against.
 
     `algorithms` are all that there are, by name; `drawn` and `eval_seeds` say how many samples of
-    a problem its model draws with each evaluation seed.
+    a problem its model draws with each evaluation seed, `primary_k` is the study's k.
     """
 
     algorithms: Mapping[str, Algorithm]
     drawn: int
     eval_seeds: int
+    primary_k: int = 1
 
     def too_many(
         self, setting: str, asked: int | None, seeds: int = 1

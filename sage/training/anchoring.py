@@ -101,7 +101,7 @@ class LossCall:
         Raises NegativeTerm for values so far below 0 that the term would be another.
         """
         lowest = float((values.detach() * self.mask).min())
-        if lowest < -1.0:
+        if lowest < -1.0:  # down to there `as_k3_input` is as exact as float32
             raise NegativeTerm(
                 f"the estimator gave a KL term of {lowest:.3g} at a token, but a term must not be "
                 "negative: in the loss it would be another number; square it, or take rho - log "
