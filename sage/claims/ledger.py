@@ -183,7 +183,7 @@ def judged(
 
 def _weak_guide(test: Comparison, study: ResolvedStudy, histories: Histories) -> Weak | None:
     """What of a test's guides is too weak for it, where it is of policies that the study has."""
-    if test.exhibit not in study.study.exhibits or not test.of_policies:
+    if test.exhibit not in study.study.exhibits:
         return None
     return too_weak(study, test.models(study), test.method, test.other, histories)
 

@@ -135,7 +135,6 @@ SAVED = "      checkpoint_every: 2\n"
     ("file", "edit", "rules"),
     [
         ("sage/training/anchoring.py", CODE, {"rl", "first_page", *AFTER_RL}),
-        ("sage/training/stopwatch.py", CODE, {"measure_with_model", "table", "claims", "page"}),
         ("sage/sampling/distribution.py", CODE, {"rl", "first_page", *AFTER_RL}),
         ("sage/report/page.py", CODE, {"page"}),
         ("sage/exhibits/kind.py", CODE, {"claims", *SHOWN}),
