@@ -128,7 +128,6 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         paper_reading=measures.READ,
         patterns=measures.PATTERNS,
         stages=measures.GRADIENTS,
-        times=measures.TIMES,
         tails=tail_table(measures.PERPLEXITIES),
         rates=rates_table(samples),
         support=support_table(counts, 100),
