@@ -17,8 +17,8 @@ so that nobody decides one by hand.
 - A claim about pass@k is not testable where luck is more than 5 % of it
   (`sage.evaluation.chance.LUCKY`).
 - A claim about policies that differ in a guide whose dose, in the reward or in the loss, is below
-  its least (`sage.exhibits.dose`) is untested at this dose, whatever its numbers: a small p is then
-  chance, or of something else.
+  its least (`sage.evaluation.histories`) is untested at this dose, whatever its numbers: a small p
+  is then chance, or of something else.
 - A secondary finding that is no part of the claim can take a verdict back and never make one, so
   a claim with no effect behind it gets a false verdict in at most 5 % of studies.
 """
