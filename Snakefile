@@ -5,7 +5,7 @@ The study named in config/config.yaml decides what is run; see README.md.
 
 from snakemake.utils import min_version
 
-min_version("9.19")
+min_version("9.27.1")
 
 
 configfile: "config/config.yaml"

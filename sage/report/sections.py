@@ -29,7 +29,7 @@ STUDY_SECTIONS = {
     "theory": ("Theory", "theory", ["figure1", "figure5", "appendix_c", "estimators"]),
     "hyperparameters": (
         "Hyperparameters",
-        "table7 table8 readings",
+        "table7 table8",
         ["table7", "table8", "readings"],
     ),
     "contamination": ("Contamination", "contamination", ["contamination"]),
@@ -230,13 +230,15 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
     sections, shown = [], in_every_report(study)
-    for anchor, (title, target, names) in STUDY_SECTIONS.items():
-        if names[0] not in shown:
+    for anchor, (title, target, every) in STUDY_SECTIONS.items():
+        names = [name for name in every if name in shown]
+        if not names:
             continue
         parts: list[Part] = []
         missing: list[str] = []
         for name in names:
-            heading = f"{label_of(name)}. " if label_of(name) else ""
+            number = label_of(name) if study.study.paper else ""
+            heading = f"{number}. " if number else ""
             label = shows(study, name).contents
             made, lacking = parts_of(study, name, content, files, heading, label, heading)
             parts += map(_folded, made)

@@ -104,6 +104,13 @@ class TestPage:
         record = ["samples", "problems", "settings", "runs"]
         assert sections == ["warnings", *exhibits, *always, *record]
 
+    def test_a_study_that_reproduces_no_paper_shows_none(self, page: str, tmp_path: Path) -> None:
+        own = a_page(changed(with_a_case(a_study()), paper=None), tmp_path)
+        for of_paper in ('id="theory"', "a reproduction of"):
+            assert of_paper in page
+            assert of_paper not in own
+        assert 'id="hyperparameters"' in own
+
     def test_models_without_methods_are_told_one_by_one(self) -> None:
         curves, study = EXHIBITS["figure3"], a_study(algorithms=())
         tiny = study.study.models["tiny"]
