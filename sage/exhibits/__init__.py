@@ -50,6 +50,8 @@ KINDS = {
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
+CONTAMINATION = "contamination"
+
 EVERY_REPORT = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
     "figure5": "sage.exhibits.theory:ModesFigure",
@@ -58,7 +60,7 @@ EVERY_REPORT = {
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.settings:OpenChoicesTable",
-    "contamination": "sage.exhibits.every_report:ContaminationTable",
+    CONTAMINATION: "sage.exhibits.every_report:ContaminationTable",
     "chance": "sage.exhibits.every_report:ChanceTable",
     "grading": "sage.exhibits.every_report:GradingTable",
     "support": "sage.exhibits.every_report:SupportTable",
@@ -94,6 +96,11 @@ def kind_class(kind: str) -> type[Kind]:
         raise ValueError(
             f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
             "`evaluated`"
+        )
+    if imported.with_model and "evaluated" in imported.needs:
+        raise ValueError(
+            f"{kind!r} needs a model, so it is measured before the report, which makes what was "
+            "`evaluated`: let it need `samples`"
         )
     return imported
 

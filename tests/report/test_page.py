@@ -32,8 +32,8 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import Head, filled, table_of
 from sage.report import browser
 from sage.report.loader import PageContent, read_sources
+from sage.report.make import comparable, write_partial
 from sage.report.page import render_page
-from sage.report.partial import comparable, write_partial
 from sage.report.provenance import bibtex, made_from
 from sage.report.sections import Part, Section, said_often
 from sage.results import Results
