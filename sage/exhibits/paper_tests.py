@@ -62,7 +62,6 @@ class PaperTests(Kind):
 
     needs: ClassVar[tuple[str, ...]] = ()
     of_policies: ClassVar[bool] = False
-    of_paper: ClassVar[bool] = True
 
     def named(self) -> list[str]:
         return [self.algorithm, *self.algorithms]
