@@ -38,7 +38,7 @@ from sage.claims.verdicts import (
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
 from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
 from sage.rendering.labels import method_title
-from sage.rendering.numbers import number_text, times
+from sage.rendering.numbers import number_text, percent, times
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -289,7 +289,7 @@ def strength_text(
         count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
         sentences.append(
             f"{method_title(study, row)} ({count}; first and last third of training): q > 1 on "
-            f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
+            f"{percent(shares[0])} and {percent(shares[1])} % of tokens; mean log q of a "
             f"completion {number_text(logs[0])} and {number_text(logs[1])} nats, times β "
             f"{number_text(beta * logs[0])} and {number_text(beta * logs[1])}; dose "
             f"{'not recorded' if dose is None else f'in {dose[1]} {dose[0]:.2g}'}."

@@ -16,7 +16,7 @@ from sage.claims.registration import Registration
 from sage.claims.verdicts import FAR, VERDICTS, unseen_share
 from sage.rendering.forest import Line
 from sage.rendering.labels import AVERAGE, benchmark_titles, method_title
-from sage.rendering.numbers import NONE, interval_of_points, p_text, points
+from sage.rendering.numbers import NONE, ends, interval_of_points, number_text, p_text, points
 from sage.study import BASE, ResolvedStudy
 
 DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference")
@@ -300,8 +300,7 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
         sign = "\u202f%" if row["unit"] == "percent" else ""
         text, limits = points(effect) + sign, interval_of_points(low, high)
     else:
-        text = f"{effect:+.3g}"
-        limits = "" if math.isnan(low + high) else f"{low:+.3g} to {high:+.3g}"
+        text, limits = number_text(effect, "+.3g"), ends(low, high, "+.3g")
     place, runs = str(row["place"]), ""
     if not pd.isna(row["runs"]) and not str(row["over"]).startswith("training run"):
         runs = f", {row['bases']} bases" if row["bases"] > 1 else ""

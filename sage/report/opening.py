@@ -22,7 +22,7 @@ from sage.exhibits.kind import Findings
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, method_title
-from sage.rendering.numbers import interval, interval_of_points, percent, points, times
+from sage.rendering.numbers import interval, interval_of_points, percent, points, size_of, times
 from sage.rendering.table import Cell, Record, Table, points_cell, table_of
 from sage.report.compared import Compared, Difference, compared_methods, direction
 from sage.study import BASE, ResolvedStudy, is_control
@@ -136,7 +136,7 @@ def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
         method, _, other = line.title.partition(" − ")
         if compared.first in (method, other) or not line.interval or line.kind in _UNDECIDABLE:
             continue
-        known, size = f"(95 % interval {line.interval})", f"{100 * abs(line.effect):.1f} points"
+        known, size = f"(95 % interval {line.interval})", f"{size_of(line.effect)} points"
         place, *more = line.note.removeprefix(f"{line.measure}, ").split("; ", 1)
         on = f" on {'the ' * place.startswith('mean of ')}{place}"
         if line.low <= 0.0 <= line.high:
@@ -207,7 +207,7 @@ def _changes(findings: Mapping[int, Finding], over: str = "") -> str:
         limits = interval_of_points(one.low, one.high)
         measure = f"pass@{k}{'' if parts else over}"
         if way:
-            size = f"{100 * abs(one.effect):.1f} points"
+            size = f"{size_of(one.effect)} points"
             known = f" ({named}{limits})" if limits else ""
             parts.append(f"{'gains' if way > 0 else 'loses'} {size} of {measure}{known}")
         else:
