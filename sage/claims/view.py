@@ -14,9 +14,19 @@ import pandas as pd
 from sage.claims.ledger import amount
 from sage.claims.registration import Registration
 from sage.claims.verdicts import FAR, VERDICTS, unseen_share
+from sage.evaluation.curves import LEVEL
 from sage.rendering.forest import Line
 from sage.rendering.labels import AVERAGE, benchmark_titles, method_title
-from sage.rendering.numbers import NONE, ends, interval_of_points, number_text, p_text, points
+from sage.rendering.numbers import (
+    NONE,
+    ends,
+    interval_of_points,
+    number_text,
+    p_said,
+    p_text,
+    points,
+    too_small,
+)
 from sage.study import BASE, ResolvedStudy
 
 DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference")
@@ -109,7 +119,7 @@ def ledger_view(
                 name=str(name),
                 **words,
                 rows=views,
-                verdict_text=_verdict_said(words["verdict"], rows, margin),
+                verdict_text=_verdict_said(words["verdict"], rows, margin) + _dose_said(first.to_dict()),
                 summary=_summary(first.to_dict(), views, margin, family, bounded),
                 registered=registered,
                 exploratory=not early,
@@ -137,6 +147,8 @@ def primary_lines(
         other = ""
         if row["worked_verdict"] not in ("", row["place_verdict"]):
             measure, other = f"{measure} by answers", f"; {_by_working(row)}"
+        if dose := _dose_said(row).removeprefix(", "):
+            other += f"; the guide’s {dose}"
         line = Line(
             title=title,
             note=f"{measure}, {place}".strip(", ") + other,
@@ -208,6 +220,12 @@ def _verdict_said(verdict: str, rows: pd.DataFrame, margin: str) -> str:
     return verdict if whole.get(verdict, True) else f"{verdict} in part"
 
 
+def _dose_said(row: Mapping[Any, Any]) -> str:
+    """The note beside a verdict on a guide that acted too weakly; empty for others."""
+    share = row.get("dose_share", math.nan)
+    return "" if pd.isna(share) else f", dose {too_small(share)}"
+
+
 def _summary(
     first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str, family: int, bounded: bool
 ) -> tuple[str, ...]:
@@ -236,8 +254,6 @@ def _summary(
                 )
         case "not testable", because:
             sentences.append(f"Not testable here: {because}. So much of it is luck.")
-        case "untested at this dose", because:
-            sentences.append(f"Untested at this dose: {because}.")
         case _, "one training run":
             sentences.append("One training run cannot decide a claim about a method.")
         case _, because if because:
@@ -262,6 +278,9 @@ def _summary(
             f"{alone}Up to {100 * unseen_share(sizes):.0f} % of {units} may be in a state that "
             f"none of these {sizes} was in."
         )
+    if note := str(first.get("note") or ""):
+        still = f", and yet {p_said(first['p'])}" * (first["p"] < LEVEL)
+        sentences.append(f"The guide was hardly tested: {note}{still}.")
     within = max(-first["low_90"], first["high_90"]) < first["margin"]
     small = abs(first["effect"]) < first["margin"] and not (within or bounded)
     if first["verdict"] in DECISIVE and small:

@@ -78,6 +78,11 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else rounded(p, 3 if p < 0.1 else 2, 0.05)
 
 
+def p_said(p: float) -> str:
+    """A p-value as in ``p = 0.031`` or ``p < 0.001``; empty if it is unknown."""
+    return "" if math.isnan(p) else f"p {'' if p < 0.001 else '= '}{p_text(p)}"
+
+
 def plain_text(value: Any) -> str:
     """A value of a frame as text for readers."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -95,6 +100,13 @@ def grouped(number: float) -> str:
 def times(ratio: float) -> str:
     """A ratio with two digits, such as ``3.5 times`` or ``350 times``."""
     return f"{grouped(float(f'{ratio:.2g}')) if ratio >= 10 else f'{ratio:.2g}'} times"
+
+
+def too_small(share: float) -> str:
+    """A dose, from its share of the least one."""
+    if not share:
+        return "0"
+    return f"{times(1 / share)} too small" if share < 0.95 else "just too small"
 
 
 def duration(seconds: float | None) -> str:

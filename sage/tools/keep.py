@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 
 from sage.claims.evidence import Measured
-from sage.claims.ledger import guided_of, ledger
+from sage.claims.ledger import ledger
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
@@ -208,12 +208,8 @@ def redraw(folder: Path, target: Path) -> list[str]:
 
 def refresh(folder: Path) -> None:
     """Write a kept run's tables from its counts by today's rules; doses stay, and what claims say.
-
-    Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
     """
     tables = recomputed(folder)
-    if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
-        raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
@@ -255,6 +251,10 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
                 own = str(kept.at[at, column])
                 if not pd.isna(value) and not np.isclose(float(own), value, 1e-5):
                     kept.at[at, column] = repr(float(value))
+        else:
+            kept[column] = [
+                rows[column].get(place, own) for place, own in zip(places, kept[column], strict=True)
+            ]
     return kept
 
 
@@ -270,8 +270,7 @@ def _constant_histories(
 def check(folder: Path) -> list[str]:
     """What differs between a kept run and its numbers from counts, a line for each column.
 
-    How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
-    taken from what is kept, and so is what its primary contrast alone would say.
+    How strongly a guide acted is not in the counts, so a note on its dose is not compared.
     """
     names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
     missing = [f"{name}.csv: is missing" for name in KEYS if name not in (*names, "support")]
@@ -286,14 +285,6 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         keys, new, kept = KEYS[name], tables[name], pd.read_csv(file)
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
-            study, asked = kept_study(folder), kept_claims(folder)
-            untested = {
-                claim
-                for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
-                if guided_of(study, asked[claim].primary.method, asked[claim].primary.other)
-            }
-            verdict = new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
-            new = new.assign(verdict=verdict)
         one, two = (
             table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
             .set_index(keys)
@@ -303,10 +294,6 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         if not one.index.equals(two.index):
             faults.append(f"{name}.csv: {len(one)} rows are kept, {len(two)} others computed")
             continue
-        if name == "claims":  # where the dose is too small, nothing is said to be no difference
-            weak = (one["verdict"] == "untested at this dose") & (one["role"] == "primary")
-            for column in {"place_verdict", "worked_verdict"} & {*one}:
-                two.loc[weak, column] = one.loc[weak, column]
         for column in [column for column in COMPARED if column in one]:
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
