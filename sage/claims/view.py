@@ -69,7 +69,8 @@ class LedgerClaim:
 
     `because` says why it is inconclusive where more problems or samples would not help, `summary`
     says all of it in plain words, and `strength` how strongly the guides of its methods acted.
-    `registered` says whether it was written before training; an `exploratory` one was not. A
+    `registered` says whether it was written before training and its counts were not known, `label`
+    the same in a word; an `exploratory` one was not. A
     `headline` claim opens the report.
     """
 
@@ -83,6 +84,7 @@ class LedgerClaim:
     summary: tuple[str, ...]
     strength: str
     registered: str
+    label: str
     exploratory: bool
     headline: bool
 
@@ -119,9 +121,11 @@ def ledger_view(
                 name=str(name),
                 **words,
                 rows=views,
-                verdict_text=_verdict_said(words["verdict"], rows, margin) + _dose_said(first.to_dict()),
+                verdict_text=_verdict_said(words["verdict"], rows, margin)
+                + _dose_said(first.to_dict()),
                 summary=_summary(first.to_dict(), views, margin, family, bounded),
                 registered=registered,
+                label=registration.label(str(name), str(first["claim_sha256"])),
                 exploratory=not early,
                 headline=bool(first["headline"]) and early,
             )

@@ -10,9 +10,11 @@ figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz
 what they say together: commit, machine, versions, and the number and seconds of jobs by stage.
 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
-`study.json` with the claims, and `registered.json`. From these alone `--check` computes pass@k,
-differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
-ones, of every kept run if none is named; the exit status is 1 if one is different. `--redraw`
+`study.json` with the claims, and `registered.json`. What was trained is added to
+`reports/known.jsonl`, so that no claim on it counts as registered later. From counts, study and
+claims alone `--check` computes pass@k, differences, chance levels and the verdicts of claims about
+pass@k, and compares them with the kept ones, of every kept run if none is named; the exit status is
+1 if one is different. It also names exploratory claims. `--redraw`
 writes the tables and figures of pass@k, from the counts as well, into a folder. `--refresh` writes
 the kept tables anew by today's rules of intervals and verdicts, which the page beside them then
 says.
@@ -35,8 +37,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sage.claims import known
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
+from sage.claims.registration import Registration, design, read_entries, registration
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
@@ -120,8 +124,38 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
     _pack(target / "manifests.jsonl.gz", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
+    if (reports := target.resolve().parents[1]).name == "reports":
+        known.add(reports, run_of(target))
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / "index.html", page)
+
+
+def run_of(folder: Path) -> known.Earlier:
+    """A kept run with its policies, for the list of what is known."""
+    ended = json.loads((folder / "run.json").read_text(encoding="utf-8"))["ended"]
+    name = "/".join(folder.resolve().parts[-3:])
+    return known.earlier_of(design(kept_study(folder)), name, ended)
+
+
+def registration_of(folder: Path) -> Registration:
+    """The registration of a kept run, with what was known; entries of older code do not say it."""
+    study, claims = kept_study(folder), kept_claims(folder)
+    earlier, entries = known.kept_earlier(folder.resolve().parents[1]), []
+    for one in read_entries(Results(folder).registered):
+        times = dict.fromkeys(one["claims"], str(one["time"]))
+        then = known.known_of(claims, study, design(study), earlier, times)
+        entries.append({"known": then, **one})
+    with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
+        jobs = [json.loads(line) for line in lines]
+    return registration(entries, (job["started"] for job in jobs if job["stage"] == "rl"))
+
+
+def labels(folder: Path) -> dict[str, str]:
+    """Whether each claim of a kept run is registered, or exploratory and since when known."""
+    rows = pd.read_csv(folder / "claims.csv").drop_duplicates("claim")
+    asked = registration_of(folder)
+    pairs = zip(rows["claim"], rows["claim_sha256"], strict=True)
+    return {name: asked.label(name, content) for name, content in pairs}
 
 
 def _beside(target: Path, link: re.Match[str]) -> str:
@@ -207,8 +241,7 @@ def redraw(folder: Path, target: Path) -> list[str]:
 
 
 def refresh(folder: Path) -> None:
-    """Write a kept run's tables from its counts by today's rules; doses stay, and what claims say.
-    """
+    """Write a kept run's tables from its counts by today's rules; doses and words stay."""
     tables = recomputed(folder)
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
@@ -253,7 +286,8 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
                     kept.at[at, column] = repr(float(value))
         else:
             kept[column] = [
-                rows[column].get(place, own) for place, own in zip(places, kept[column], strict=True)
+                rows[column].get(place, own)
+                for place, own in zip(places, kept[column], strict=True)
             ]
     return kept
 
@@ -379,10 +413,14 @@ def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
                 print(", ".join(redraw(folder, given.redraw)))
             faults = check(folder)
             failed = failed or bool(faults)
+            told = labels(folder).items() if Results(folder).registered.exists() else ()
+            late = [f"{name} is {label}" for name, label in told if label != "registered"]
             said = "\n  ".join(faults) or "the kept numbers and verdicts follow from counts"
-            print(f"{folder}: {said}", flush=True)
+            print(f"{folder}: {said}", *late, sep="\n  ", flush=True)
         return int(failed)
     if not given.target:
         parser.error("name the results and the folder to write, or --check FOLDER")
     keep(given.results, given.target, given.figure, given.note)
+    for name, label in labels(given.target).items():
+        print(f"{name}: {label}")
     return 0
