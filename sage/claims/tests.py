@@ -30,6 +30,7 @@ from sage.evaluation.curves import POOLED
 from sage.fields import Distinct as EachOnce
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
+from sage.rendering.numbers import percent
 from sage.results import Run
 from sage.runtime.files import from_repository
 from sage.study import BASE, ResolvedStudy
@@ -196,7 +197,7 @@ class PassAtK(Comparison):
         title, benchmark = method_title(study, str(worst["algorithm"])), str(worst["benchmark"])
         return (
             f"against the answers of other problems {title} has pass@{k} "
-            f"{100 * worst['chance']:.1f} %, against their own {100 * worst['value']:.1f} % "
+            f"{percent(worst['chance'])} %, against their own {percent(worst['value'])} % "
             f"({benchmark_titles(study)[benchmark]})"
         )
 

@@ -54,7 +54,11 @@ SAGE = Paper(
     year=2026,
     arxiv="2605.18864",
 )
-"""The paper of this project's own studies."""
+"""The paper that this project is about; a study writes `paper: sage`."""
+
+
+def _known_paper(asked: Any) -> Any:
+    return SAGE if asked == "sage" else asked
 
 
 class Study(Strict):
@@ -74,8 +78,12 @@ class Study(Strict):
     """heading of the report"""
     notice: str = ""
     """what the numbers do and do not show; stands at the top of the report"""
-    paper: Paper | None = SAGE
-    """the paper that the report names; `null` for a study that reproduces none"""
+    paper: Annotated[
+        Paper | None,
+        BeforeValidator(_known_paper, json_schema_input_type=Paper | Literal["sage"] | None),
+    ] = None
+    """the paper that the study reproduces, `sage` for that of this project: the report names it and
+    shows its theory, its numbering and its estimator"""
     claims: Annotated[
         Annotated[str, Field(pattern="\\.ya?ml$"), Tag("file")]
         | Annotated[dict[Name, AskedClaim], Tag("dict")],

@@ -21,8 +21,8 @@ from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.runtime.faults import Fault
 from sage.training.drawing import OLD, ProcessSlices
+from sage.training.first_call import FirstCall
 from sage.training.shaping import Estimator, Shaping, loss_mask
-from sage.training.start import FirstCall
 from sage.training.tallies import Tally
 
 REFERENCE = "ref_per_token_logps"

@@ -14,7 +14,19 @@ from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
 from sage.rendering.forest import Line, forest
-from sage.rendering.numbers import NONE, duration, grouped, p_text, points
+from sage.rendering.numbers import (
+    NONE,
+    duration,
+    ends,
+    grouped,
+    interval,
+    interval_of_points,
+    number_text,
+    p_text,
+    percent,
+    points,
+    size_of,
+)
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example
 
@@ -218,6 +230,33 @@ def test_ticks_of_a_forest_have_their_signs(high: float, ticks: list[str]) -> No
 def test_numbers_and_times_are_readable() -> None:
     assert grouped(1234567) == "1\u202f234\u202f567"
     assert [duration(t) for t in (None, 9.6, 61, 3725)] == ["–", "10 s", "1 min 01 s", "1 h 02 min"]
-    assert [points(v) for v in (0.0512, -0.0512, -0.0001)] == ["+5.1", "−5.1", "+0.0"]
     ps = (0.0001, 0.0312, 0.31, math.nan)
     assert [p_text(p) for p in ps] == ["< 0.001", "0.031", "0.31", "–"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (points(0.0512), "+5.1"),
+        (points(-0.0512), "−5.1"),
+        (points(-0.0002), "−0.02"),
+        (points(0.000004), "+0.0004"),
+        (points(0.0), "+0.0"),
+        (points(-1e-17), "+0.0"),
+        (size_of(-0.0001), "0.01"),
+        (percent(0.0004), "0.04"),
+        (percent(0.99996), "99.996"),
+        (percent(1.0), "100.0"),
+        (percent(0.0), "0.0"),
+        (interval(0.0001, 0.5), "0.01–50.0"),
+        (interval_of_points(-0.006, -0.0002), "−0.6 to −0.02"),
+        (number_text(-0.0004, "+.2f"), "−0.0004"),
+        (number_text(0.3, "+.0f"), "+0.3"),
+        (ends(-0.4, 3.0, "+.0f"), "−0.4 to +3"),
+        (p_text(0.0499), "0.0499"),
+        (p_text(0.0504), "0.0504"),
+        (p_text(0.05), "0.050"),
+    ],
+)
+def test_no_number_reads_as_a_limit_that_it_is_not_at(text: str, said: str) -> None:
+    assert text == said
