@@ -42,7 +42,6 @@ KINDS = {
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
     "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
-    "paper_tests": "sage.exhibits.paper_tests:PaperTests",
     "guide_dose": "sage.exhibits.guide_dose:GuideDoseTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""

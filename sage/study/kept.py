@@ -110,6 +110,7 @@ CHANGES: tuple[Dropped | Renamed | RenamedKind | DroppedTest, ...] = (
     DroppedTest("study.claims.*", "step_time"),
     RenamedKind("study.exhibits.*", "optimum", "reports.early_stopping.optimum:OptimumTable"),
     RenamedKind("study.exhibits.*", "dose", "reports.dose.dose_grid:DoseFigure"),
+    RenamedKind("study.exhibits.*", "paper_tests", "reports.paper.paper_tests:PaperTests"),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 

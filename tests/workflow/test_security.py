@@ -127,7 +127,7 @@ def test_hostile_completions_stay_text_in_every_exhibit(
     # These show counts, sums over tokens or the paper's numbers, no text of a completion; smoke has
     # none of them.
     of_counts = {"guide_dose", "equal_accuracy", "cost_free_baselines"}
-    of_counts |= {"distinct", "paper_tests", "strata"}
+    of_counts |= {"distinct", "strata"}
     assert counts.keys() == KINDS.keys() - of_counts
     assert {kind_name for kind_name, number in counts.items() if not number} <= OF_TRAINING
     assert not canary.exists()
