@@ -41,8 +41,8 @@ def verify(
     """Compare the results in `folder` with the records of its jobs.
 
     `today` has the jobs of the study's report by the names of their records, each with what differs
-    from its record, and `unrecorded` a product of each without one (`compare`). Raises FileNotFoundError
-    if there are no records.
+    from its record, and `unrecorded` a product of each without one (`compare`). Raises
+    FileNotFoundError if there are no records.
     """
     jobs = jobs_folder(folder)
     files = sorted(jobs.rglob("[!.]*.json"))
