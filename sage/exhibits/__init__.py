@@ -39,7 +39,6 @@ KINDS = {
     "perplexity": "sage.exhibits.perplexity:PerplexityFigure",
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
-    "step_times": "sage.exhibits.step_times:StepTimesTable",
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",

@@ -148,9 +148,6 @@ class Settings(Strict):
     """what `snakemake compare --cores 1` compares the run with: the results folder of a finished
     study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV file; no other file
     is read [path]"""
-    card: Literal["h100", "h200", "a100", "l40s", "rtx4090", "rtx3090"] | None = None
-    """a GPU that `sage-rlvr plan` gives times and memory for; `--card` for short. It changes no
-    result"""
     pretrain: Literal["kept", "again"] = "kept"
     """whether a base from scratch that comes with the repository (`config/bases`) is taken, or made
     again; the weights are the same on the same machine"""

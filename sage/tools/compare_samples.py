@@ -38,6 +38,7 @@ from sage.evaluation.curves import NO_SEED, POOLED
 from sage.evaluation.foreign_samples import MODEL, READ, Method, one_cluster, read_methods
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
+from sage.rendering.numbers import interval_of_points, p_text, percent, points, size_of
 from sage.tools import parser_of
 from sage.tools.pairing import basis, count_text, numbers_text, pairing, shown_k
 
@@ -154,12 +155,12 @@ def lines(
                 yield f"  {name}: was not evaluated on it"
         of_k = of_benchmark[of_benchmark["k"].isin(ks)]
         for row in of_k.to_dict("records"):
-            ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+            ends = f"{percent(row['low'])} to {percent(row['high'])}"
             runs, ends = (
                 count_text(len(row["train_seeds"]), "run"),
                 ends if row["units"] > 1 else ALONE,
             )
-            value = f"{100 * row['value']:.1f} %"
+            value = f"{percent(row['value'])} %"
             yield f"  {row['algorithm']} ({runs}): pass@{row['k']} {value} ({ends})"
         if differences is None:
             continue
@@ -187,14 +188,14 @@ def falls_below(one: str, other: str, band: CurveBand) -> str:
 
 
 def _difference(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
-    value, low, high, least = (100 * row[name] for name in ("value", "low", "high", "detectable"))
-    head = f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {value:+.1f} points "
+    known, least = points(row["value"]), row["detectable"]
+    head = f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {known} points "
     if row["units"] == 1:
         return f"{head}({ALONE})"
     return (
-        f"{head}({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, "
-        f"after Holm {row['p_holm']:.3g} (of {row['n_tests']}); detectable "
-        + (f"{least:.1f}" if least <= 100 else "none")
+        f"{head}({interval_of_points(row['low'], row['high'])}), p {p_text(row['p'])}, "
+        f"after Holm {p_text(row['p_holm'])} (of {row['n_tests']}); detectable "
+        + (size_of(least) if least <= 1 else "none")
         + (", for these single runs alone" if row["n_seeds"] == 1 else "")
         + pairing(row, curves)
     )

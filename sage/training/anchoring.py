@@ -360,8 +360,7 @@ class DoseTally:
         groups = self._accelerator.gather(groups.masked_fill(outside, -1)).cpu()
         rows = self._accelerator.gather(torch.stack([advantages.float(), *sums], dim=1)).cpu()
         moment, before, width = self._now
-        # A generation may take several steps, a step several generations, and a stopwatch changes
-        # methods within a step.
+        # A generation may take several steps, and a step several generations.
         if (moment != call.moment and before != generation) or width != len(sums):
             self._groups, self._rows = groups[:0], rows[:0]
         self._now = (call.moment, generation, len(sums))

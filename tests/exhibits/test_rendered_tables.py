@@ -126,7 +126,6 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         paper_reading=measures.READ,
         patterns=measures.PATTERNS,
         stages=measures.GRADIENTS,
-        times=measures.TIMES,
         tails=tail_table(measures.PERPLEXITIES),
         rates=rates_table(samples),
         support=support_table(counts, 100),
@@ -150,7 +149,7 @@ def test_every_exhibit_has_its_tables_beside_each_other(tmp_path: Path) -> None:
     written = write_every_table(a_study(), tmp_path)
     assert {path.stem for path in written} == {
         *("table1", "table1_reading", f"table1{PAPER}", "table2", "table5", "table6"),
-        *("table9", "table9_reading", "figure7", "overhead", "appendix_c", "table7", "table8"),
+        *("table9", "table9_reading", "figure7", "appendix_c", "table7", "table8"),
         *("estimators", "readings", "contamination", "chance", "grading", "support"),
     }
     for path in written:

@@ -40,7 +40,6 @@ rule plan:
         config=CONFIG_FOLDER,
         option=SETTINGS.study,
         device=SETTINGS.device,
-        card=SETTINGS.card,
         executor=executor,
     script:
         "../scripts/plan.py"
