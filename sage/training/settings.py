@@ -2,8 +2,9 @@
 
 Settings of TRL, or arguments of `SageTrainer`, can leave a guide, an estimator or a credit rule
 without any effect, or with the opposite one, in a run that ends normally. Each such pair is a row
-of TABLE and is looked for once, before the first step. It is refused, or warned of where it is
-also what one may want to study. docs/method.md shows the table.
+of TABLE, in words in `settings.yaml`, and its condition is here, in `HOLDS`. It is looked for once,
+before the first step, and refused, or warned of where one may also want to study it.
+docs/method.md shows the table.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import warnings
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from math import gcd
+from pathlib import Path
 from typing import Any
 
+import yaml
 from datasets import IterableDataset
 
 from sage.method.anchors import K2, K3Corrected
@@ -23,25 +26,53 @@ from sage.training.rewards import READS_ANSWER
 
 
 class Run:
-    """What rows look at: a trainer that TRL has set up, its settings and the parts of its method.
+    """What conditions look at: a trainer that TRL has set up, its settings, parts of its method.
 
-    `rule` sets the advantage of each token; a planner is `ragged` where groups may differ in size.
+    `rule` sets the advantage of each token; a planner is `ragged` where groups may differ in size;
+    a `state_guide` acts through the loss, and alike on all tokens of a state.
     """
 
     def __init__(self, trainer: Any) -> None:
         self.trainer, self.args, self.shaping = trainer, trainer.args, trainer.shaping
-        self.rule, self.planner = self.shaping.token_rule, self.shaping.planning
+        self.guide, self.estimator = self.shaping.guide, self.shaping.estimator
+        self.advantage, self.rule = self.shaping.advantage, self.shaping.token_rule
+        self.planner, self.data = self.shaping.planning, trainer.train_dataset
         self.ragged = bool(self.planner and getattr(self.planner, "ragged", True))
-        self.data = trainer.train_dataset
+        self.filters = isinstance(self.planner, DynamicSampling)
         self.columns = set(getattr(self.data, "column_names", None) or ())
-        self.state_guide = (
-            getattr(self.shaping.guide, "of_state", False) and not self.shaping.kl_in_reward
-        )
+        of_state = getattr(self.guide, "of_state", False)
+        self.state_guide = of_state and not self.shaping.kl_in_reward
         self.whole_groups = getattr(self.rule, "whole_groups", False)
+        self.by_sequence = self.args.importance_sampling_level == "sequence"
         self.draws = trainer._draws is not None
         self.corrects = trainer._correction.kind != "none"
-        adaptive, bonus = self.args.use_adaptive_entropy, self.args.entropy_coef
-        self.partial_bonus = adaptive or (bonus and self.args.top_entropy_quantile < 1.0)
+        self.adapters = getattr(trainer.model, "peft_config", {})
+        self.virtual = any(one.is_prompt_learning for one in self.adapters.values())
+
+    def partial_bonus(self) -> bool:
+        """Whether an entropy bonus is of part of the tokens, or of a weight that changes."""
+        args = self.args
+        partial = args.entropy_coef and args.top_entropy_quantile < 1.0
+        several = self.ragged or self.trainer._shares.sharing > 1
+        return several and (args.use_adaptive_entropy or partial)
+
+    def generation_of_trl(self) -> bool:
+        """Whether something is set of TRL's generation, which a drawer takes the place of."""
+        args = self.args
+        set_there = (args.generation_kwargs, args.cache_implementation, args.use_vllm)
+        return self.draws and (args.repetition_penalty not in (None, 1.0) or any(set_there))
+
+    def moved_adapter(self) -> bool:
+        """Whether an adapter that is switched off for the reference already adds something."""
+        if self.trainer.beta == 0.0 or self.trainer._starts.chosen or "ref" in self.adapters:
+            return False
+        return self.virtual or any(
+            all(
+                any(part.weight.any() for part in getattr(module, half, {}).values())
+                for half in ("lora_A", "lora_B")
+            )
+            for module in self.trainer.model.modules()
+        )
 
     def problems_short(self) -> str:
         """How many problems there are, and are needed, where they are too few."""
@@ -49,18 +80,6 @@ class Run:
         if isinstance(self.data, Sized) and len(self.data) < batch // group:
             return f"{len(self.data)} of {batch // group}, generation_batch_size / num_generations"
         return ""
-
-    def moved_adapter(self) -> bool:
-        """Whether an adapter that is switched off for the reference already adds something."""
-        model = self.trainer.model
-        adapters = getattr(model, "peft_config", {})
-        if self.trainer.beta == 0.0 or self.trainer._starts.chosen or "ref" in adapters:
-            return False
-        return any(one.is_prompt_learning for one in adapters.values()) or any(
-            any(part.weight.any() for part in getattr(module, "lora_A", {}).values())
-            and any(part.weight.any() for part in getattr(module, "lora_B", {}).values())
-            for module in model.modules()
-        )
 
     def groups_cut(self) -> str:
         """The rows of a micro-batch where they are not whole groups of a rule that needs them."""
@@ -79,16 +98,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """A `setting` that does not go with what is `beside` it: what happens, and what to set.
-
-    `holds` says whether a run has both; a text is the values, for the message.
-    """
+    """A `setting` that does not go with what is `beside` it: what happens, and what to set."""
 
     setting: str
     beside: str
     effect: str
     remedy: str
-    holds: Callable[[Run], Any]
     refused: bool = True
 
 
@@ -112,7 +127,7 @@ def check(trainer: Any) -> None:
     """Raise Refused for the first row of TABLE that `trainer` has, or warn of it."""
     run = Run(trainer)
     for name, row in TABLE.items():
-        if found := row.holds(run):
+        if found := HOLDS[name](run):
             values = f" ({found})" if isinstance(found, str) else ""
             said = f"{row.setting} with {row.beside}{values}: {row.effect}; {row.remedy}"
             if row.refused:
@@ -138,314 +153,90 @@ def steps_of_a_generation(args: Any) -> int:
     return every // gcd(every, args.gradient_accumulation_steps)
 
 
-_CREDIT = "a credit rule or `K1InReward`"
-_RAGGED = "a planner of unequal groups"
-
 TABLE = {
+    name: Row(**row)
+    for name, row in yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    ).items()
+}
+"""By name. Of each row the message is `setting` with `beside`: `effect`; `remedy`."""
+
+HOLDS: dict[str, Callable[[Run], Any]] = {
     # The KL term, and what acts through it.
-    "no_kl": Row(
-        "`beta` 0 or less",
-        "a guide or an estimator",
-        "there is no KL term that they could act through, or it pushes the other way",
-        "set `beta` above 0",
-        lambda run: run.trainer.beta <= 0.0 and (run.shaping.guide or run.shaping.estimator),
+    "no_kl": lambda run: run.trainer.beta <= 0.0 and (run.guide or run.estimator),
+    "corrected_estimator": lambda run: run.estimator and run.args.use_bias_correction_kl,
+    "ratios_of_sequences_and_guide": lambda run: (
+        run.guide and run.by_sequence and run.args.use_bias_correction_kl
     ),
-    "corrected_estimator": Row(
-        "`use_bias_correction_kl=True` (TRL's default)",
-        "an estimator",
-        "TRL corrects its own k3 only, and would weight another term by the ratio",
-        "set `use_bias_correction_kl=False`",
-        lambda run: run.shaping.estimator and run.args.use_bias_correction_kl,
+    "cancelled_guide": lambda run: (
+        run.state_guide
+        and (run.args.use_bias_correction_kl or isinstance(run.estimator, K2 | K3Corrected))
     ),
-    "ratios_of_sequences_and_guide": Row(
-        "`importance_sampling_level='sequence'` and `use_bias_correction_kl=True`",
-        "a guide",
-        "the KL term becomes one penalty of a completion, and the more the guide raises or lowers "
-        "its tokens, the less likely it gets",
-        "set `use_bias_correction_kl=False`, or 'token'",
-        lambda run: (
-            run.shaping.guide
-            and run.args.use_bias_correction_kl
-            and run.args.importance_sampling_level == "sequence"
-        ),
-    ),
-    "cancelled_guide": Row(
-        "`use_bias_correction_kl=True` (TRL's default), `K2` or `K3Corrected`",
-        "a guide of the state alone (branch, random)",
-        "all tokens of a state get the same, which cancels in a sum over tokens and points away "
-        "from the guide in a mean of each completion; `sage/q_max` does not show it, "
-        "`sage/loss_dose` does",
-        "set `use_bias_correction_kl=False` for the paper's k3, or `estimator=K1InReward()`",
-        lambda run: (
-            run.state_guide
-            and (
-                run.args.use_bias_correction_kl
-                or isinstance(run.shaping.estimator, K2 | K3Corrected)
-            )
-        ),
-        refused=False,
-    ),
-    "guide_over_vocabulary": Row(
-        "`ExactForwardKL`, or another estimator over the vocabulary",
-        "a guide",
-        "it reads the reference's logits, in which the guide is not",
-        "set `estimator=SampledForwardKL()`, or leave out the guide",
-        lambda run: run.shaping.over_vocabulary and run.shaping.guide,
-    ),
-    "equal_clamp": Row(
-        "a clamp of two equal factors",
-        "a guide",
-        "every token gets the same factor",
-        "give a lower and a higher one",
-        lambda run: run.shaping.guide and run.shaping.clamp[0] >= run.shaping.clamp[1],
-    ),
-    "moving_reference": Row(
-        "`sync_ref_model=True`",
-        "a guide of the state alone and k3",
-        "with each move the reference comes nearer to the policy, where such a guide has no effect",
-        "set `sync_ref_model=False`, or `estimator=K1InReward()`",
-        lambda run: run.args.sync_ref_model and run.state_guide,
-        refused=False,
-    ),
-    "moved_adapter": Row(
-        "an adapter that adds something from the start (`init_lora_weights` 'pissa', 'olora' or "
-        "False, prompt tuning)",
-        "a KL term without `reference`",
-        "it refers to the model with the adapter off, which is not what training starts from",
-        "take an adapter that adds nothing, or give `reference`, the model before the adapter",
-        lambda run: run.moved_adapter(),
-    ),
-    "fixed_reference": Row(
-        "`sync_ref_model=True`",
-        "`reference`",
-        "it moves the reference that TRL loads, but `reference` is another model, which stays",
-        "set `sync_ref_model=False`, or leave out `reference`",
-        lambda run: run.args.sync_ref_model and run.trainer._starts.chosen,
-    ),
+    "guide_over_vocabulary": lambda run: run.shaping.over_vocabulary and run.guide,
+    "equal_clamp": lambda run: run.guide and run.shaping.clamp[0] >= run.shaping.clamp[1],
+    "moving_reference": lambda run: run.args.sync_ref_model and run.state_guide,
+    "moved_adapter": Run.moved_adapter,
+    "fixed_reference": lambda run: run.args.sync_ref_model and run.trainer._starts.chosen,
     # Advantages, and credit of single tokens.
-    "ratios_of_sequences": Row(
-        "`importance_sampling_level='sequence'`",
-        _CREDIT,
-        "all tokens of a completion share one gradient, so where the credit is does not matter",
-        "set 'token'",
-        lambda run: run.rule and run.args.importance_sampling_level == "sequence",
+    "ratios_of_sequences": lambda run: run.rule and run.by_sequence,
+    "off_policy_mask": lambda run: run.rule and run.args.off_policy_mask_threshold is not None,
+    "tokens_without_credit": lambda run: run.rule and run.args.top_entropy_quantile < 1.0,
+    "cispo_bound": lambda run: (
+        run.args.loss_type == "cispo"
+        and run.trainer.epsilon_high < 1.0
+        and (run.rule or run.guide or run.estimator or run.advantage)
     ),
-    "off_policy_mask": Row(
-        "`off_policy_mask_threshold`",
-        _CREDIT,
-        "TRL drops completions of negative advantage, but would drop single tokens",
-        "leave it out",
-        lambda run: run.rule and run.args.off_policy_mask_threshold is not None,
+    "scale_of_batch": lambda run: (
+        run.args.scale_rewards == "batch" and (run.advantage or run.ragged)
     ),
-    "tokens_without_credit": Row(
-        "`top_entropy_quantile` below 1",
-        _CREDIT,
-        "tokens of low entropy get no credit, nor a KL that is in the reward",
-        "set 1.0 for credit at all tokens",
-        lambda run: run.rule and run.args.top_entropy_quantile < 1.0,
-        refused=False,
+    "normalised_first": lambda run: (
+        run.args.multi_objective_aggregation == "normalize_then_sum"
+        and (run.advantage or run.ragged or run.filters)
     ),
-    "cispo_bound": Row(
-        "`loss_type='cispo'` and `epsilon_high` below 1",
-        "anything in `shaping`",
-        "epsilon_high is the bound of the ratio itself, so rewards and credit count that much less "
-        "beside the KL term",
-        "set `epsilon_high` above 1",
-        lambda run: (
-            run.args.loss_type == "cispo"
-            and run.trainer.epsilon_high < 1.0
-            and (run.rule or run.shaping.guide or run.shaping.estimator or run.shaping.advantage)
-        ),
-        refused=False,
-    ),
-    "scale_of_batch": Row(
-        "`scale_rewards='batch'`",
-        f"an advantage or {_RAGGED}",
-        "advantages are those of single groups",
-        "set 'group' or 'none'",
-        lambda run: run.args.scale_rewards == "batch" and (run.shaping.advantage or run.ragged),
-    ),
-    "normalised_first": Row(
-        "`multi_objective_aggregation='normalize_then_sum'`",
-        f"an advantage, a filter or {_RAGGED}",
-        "each reward is normalised over the prompts as TRL drew them, which these replace",
-        "set 'sum_then_normalize'",
-        lambda run: (
-            run.args.multi_objective_aggregation == "normalize_then_sum"
-            and (run.shaping.advantage or run.ragged or isinstance(run.planner, DynamicSampling))
-        ),
-    ),
-    "tools": Row(
-        "tools",
-        "a credit rule of one turn",
-        "what it compares is not what the policy wrote alone",
-        "leave out the tools, or choose another rule",
-        lambda run: run.trainer.tools and getattr(run.rule, "single_turn", ""),
-    ),
-    "ragged_groups": Row(
-        _RAGGED,
-        "a credit rule of whole groups",
-        "the rule needs the whole group of a prompt in a micro-batch",
-        "choose another planner or rule",
-        lambda run: run.ragged and run.whole_groups,
-    ),
-    "cut_groups": Row(
-        "micro-batches that cut groups",
-        "a credit rule of whole groups",
-        "the rule needs the whole group of a prompt in a micro-batch",
-        "lower `micro_batches`",
-        lambda run: run.groups_cut(),
-    ),
+    "tools": lambda run: run.trainer.tools and getattr(run.rule, "single_turn", ""),
+    "ragged_groups": lambda run: run.ragged and run.whole_groups,
+    "cut_groups": Run.groups_cut,
     # Entropy, and rows that only fill up.
-    "partial_bonus": Row(
-        "`use_adaptive_entropy`, or `entropy_coef` and `top_entropy_quantile` below 1",
-        f"{_RAGGED}, or processes that share a micro-batch",
-        "the bonus is put right as that of all tokens at a fixed weight",
-        "set `use_adaptive_entropy=False`, and `top_entropy_quantile=1.0` or `entropy_coef=0.0`; "
-        "or raise `micro_batches`",
-        lambda run: run.partial_bonus and (run.ragged or run.trainer._shares.sharing > 1),
-    ),
-    "empty_micro_batches": Row(
-        "`gradient_accumulation_steps` above 1 and loss bnpo or `entropy_coef`",
-        _RAGGED,
-        "a micro-batch can be without a completion, and these are means over micro-batches",
-        "set `gradient_accumulation_steps=1`, or another `loss_type` and `entropy_coef=0.0`",
-        lambda run: (
-            run.ragged
-            and run.args.gradient_accumulation_steps > 1
-            and (run.args.loss_type == "bnpo" or run.args.entropy_coef)
-        ),
+    "partial_bonus": Run.partial_bonus,
+    "empty_micro_batches": lambda run: (
+        run.ragged
+        and run.args.gradient_accumulation_steps > 1
+        and (run.args.loss_type == "bnpo" or run.args.entropy_coef)
     ),
     # How rollouts are drawn.
-    "unequal_draws_of_a_server": Row(
-        "`vllm_mode='server'`",
-        _RAGGED,
-        "a server is asked for G completions of each prompt",
-        "set 'colocate'",
-        lambda run: run.ragged and run.args.use_vllm and run.args.vllm_mode == "server",
+    "unequal_draws_of_a_server": lambda run: (
+        run.ragged and run.args.use_vllm and run.args.vllm_mode == "server"
     ),
-    "no_guidance": Row(
-        f"a data set without the column {GUIDED!r}",
-        "a planner that draws under guidance",
-        "there is nothing to draw under",
-        "add the column, or choose another planner",
-        lambda run: (
-            getattr(run.planner, "needs_guidance", False)
-            and GUIDED not in run.columns
-            and f"its columns: {', '.join(sorted(run.columns))}"
-        ),
+    "no_guidance": lambda run: (
+        getattr(run.planner, "needs_guidance", False)
+        and GUIDED not in run.columns
+        and f"its columns: {', '.join(sorted(run.columns))}"
     ),
-    "two_drawers": Row(
-        "`rollout_func` or `use_transformers_continuous_batching`",
-        "`make_drawer`",
-        "both draw the completions",
-        "leave out one",
-        lambda run: (
-            run.draws
-            and (run.trainer.rollout_func or run.args.use_transformers_continuous_batching)
-        ),
+    "two_drawers": lambda run: (
+        run.draws and (run.trainer.rollout_func or run.args.use_transformers_continuous_batching)
     ),
-    "generation_of_trl": Row(
-        "`repetition_penalty`, `generation_kwargs`, `cache_implementation` or `use_vllm`",
-        "`make_drawer`",
-        "these are settings of TRL's generation, which it takes the place of",
-        "unset them, or leave out `make_drawer`",
-        lambda run: (
-            run.draws
-            and (
-                run.args.repetition_penalty not in (None, 1.0)
-                or run.args.generation_kwargs
-                or run.args.cache_implementation
-                or run.args.use_vllm
-            )
-        ),
+    "generation_of_trl": Run.generation_of_trl,
+    "virtual_tokens": lambda run: run.draws and run.virtual,
+    "filtered_correction": lambda run: (
+        run.draws and run.corrects and ", ".join(filters_of(run.args))
     ),
-    "virtual_tokens": Row(
-        "prompt or prefix tuning",
-        "`make_drawer`",
-        "it draws without the virtual tokens that the policy is trained with",
-        "leave out `make_drawer`",
-        lambda run: (
-            run.draws
-            and any(
-                one.is_prompt_learning
-                for one in getattr(run.trainer.model, "peft_config", {}).values()
-            )
-        ),
+    "two_corrections": lambda run: (
+        run.corrects and run.args.use_vllm and run.args.vllm_importance_sampling_correction
     ),
-    "filtered_correction": Row(
-        "`top_k`, `top_p` or `min_p`",
-        "a correction and `make_drawer`",
-        "the sampler's probabilities are behind these filters, which the trainer's are not",
-        "give no correction, or draw without filters",
-        lambda run: run.draws and run.corrects and ", ".join(filters_of(run.args)),
+    "no_sampler": lambda run: (
+        run.corrects and not (run.draws or run.args.use_vllm or run.trainer.rollout_func)
     ),
-    "two_corrections": Row(
-        "`vllm_importance_sampling_correction=True` (TRL's default)",
-        "`correction`",
-        "tokens are weighted by the same ratio twice",
-        "set one of them to False or none",
-        lambda run: (
-            run.corrects and run.args.use_vllm and run.args.vllm_importance_sampling_correction
-        ),
-    ),
-    "no_sampler": Row(
-        "generation by TRL with transformers",
-        "`correction`",
-        "there are no probabilities of a sampler to compare with",
-        "give `make_drawer`, or no correction",
-        lambda run: (
-            run.corrects and not (run.draws or run.args.use_vllm or run.trainer.rollout_func)
-        ),
-    ),
-    "other_template": Row(
-        "`chat_template_kwargs`",
-        "a reward that reads the answer's probability",
-        "it reads the prompt without them",
-        "leave them out, or choose another reward",
-        lambda run: (
-            run.args.chat_template_kwargs
-            and any(getattr(one, READS_ANSWER, False) for one in run.trainer.reward_funcs)
-        ),
+    "other_template": lambda run: (
+        run.args.chat_template_kwargs
+        and any(getattr(one, READS_ANSWER, False) for one in run.trainer.reward_funcs)
     ),
     # Policy, data and checkpoints.
-    "nothing_to_learn": Row(
-        "a policy",
-        "no trainable parameter",
-        "nothing would be learnt",
-        "load its adapter with is_trainable=True, or give `peft_config`",
-        lambda run: not any(each.requires_grad for each in run.trainer.model.parameters()),
+    "nothing_to_learn": lambda run: (
+        not any(weights.requires_grad for weights in run.trainer.model.parameters())
     ),
-    "images": Row(
-        "images",
-        "SageTrainer",
-        "it learns from text alone: they would be lost where rollouts are drawn and planned",
-        "give a tokenizer as processing_class and a data set without images, or use GRPOTrainer",
-        lambda run: run.trainer._is_vlm or run.columns & {"image", "images"},
-    ),
-    "few_problems": Row(
-        "a data set",
-        "fewer problems than a generation takes",
-        "there would be no step",
-        "lower the batch, or give more problems",
-        lambda run: run.problems_short(),
-    ),
-    "filtered_stream": Row(
-        "an iterable data set",
-        "a filter",
-        "other prompts take the place of those it drops, but a stream is read in its order",
-        "give a Dataset, or leave out the filter",
-        lambda run: (
-            isinstance(run.planner, DynamicSampling) and isinstance(run.data, IterableDataset)
-        ),
-    ),
-    "unaligned_saves": Row(
-        "`save_steps`",
-        "steps that learn from one generation (`steps_per_generation`, `num_iterations`)",
-        "a run cannot be resumed from a checkpoint between them",
-        "set a multiple of those steps",
-        lambda run: run.unaligned_saves(),
-        refused=False,
-    ),
+    "images": lambda run: run.trainer._is_vlm or run.columns & {"image", "images"},
+    "few_problems": Run.problems_short,
+    "filtered_stream": lambda run: run.filters and isinstance(run.data, IterableDataset),
+    "unaligned_saves": Run.unaligned_saves,
 }
-"""By name. Of each pair the message is `setting` with `beside`: `effect`; `remedy`."""
+"""By row: whether a run has it; a text is the values, for the message."""

@@ -319,3 +319,17 @@ def test_every_setting_of_trl_was_looked_at() -> None:
 def test_without_shaping_nothing_is_said(build: Callable[..., Any]) -> None:
     usual = trl(use_bias_correction_kl=True, **SEQUENCE, off_policy_mask_threshold=0.1)
     assert rows_of(build, usual) == set()
+
+
+def test_a_run_is_resumed_between_generations_alone(build: Callable[..., Any]) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4, "learning_rate": 1e-3}
+    given = trl(**saving, per_device_train_batch_size=8, steps_per_generation=2)
+    whole = build(given)
+    whole.train()
+    folder = Path(whole.args.output_dir)
+    with pytest.raises(settings.Refused) as refused:
+        build(given).train(resume_from_checkpoint=str(folder / "checkpoint-1"))
+    assert refused.value.row == "unaligned_saves"
+    resumed = build(given)
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+    assert resumed.state.global_step == 4

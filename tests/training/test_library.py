@@ -138,6 +138,25 @@ def test_a_choice_is_given_as_an_object(model: Path, tmp_path: Path) -> None:
         Shaping(estimator=K1InReward(), credit=Steer())
 
 
+@pytest.mark.parametrize(
+    ("shaping", "named", "paper"),
+    [
+        (Shaping(guide=BranchGuide(ratio=0.3)), "SAGE (guide BranchGuide(ratio=0.3", "2605.18864"),
+        (Shaping(estimator=K2()), "GRPO (estimator K2())", "2402.03300"),
+        (Shaping(), "trained with GRPO,", "2402.03300"),
+    ],
+)
+def test_the_model_card_names_the_method_and_its_paper(
+    model: Path, tmp_path: Path, shaping: Shaping, named: str, paper: str
+) -> None:
+    trainer = trainer_in(tmp_path, model, {"shaping": shaping})
+    trainer.create_model_card("mine")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert named in card
+    assert f"https://huggingface.co/papers/{paper}" in card
+    assert ("- sage\n" in card) == (shaping.guide is not None)
+
+
 def test_rollouts_follow_the_arguments_of_trl(model: Path, tmp_path: Path) -> None:
     def trainer(**changes: Any) -> SageTrainer:
         more = {"stop_texts": ["1"], "make_drawer": transformers_rollouts()}
@@ -219,7 +238,12 @@ def test_importing_the_light_modules_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-DATA = ("sage/py.typed", "sage/study/open_choices.yaml", "sage/tools/speeds.json")
+DATA = (
+    "sage/py.typed",
+    "sage/study/open_choices.yaml",
+    "sage/tools/speeds.json",
+    "sage/training/settings.yaml",
+)
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 

@@ -160,7 +160,8 @@ def test_a_second_evaluation_in_a_step_has_nothing_of_the_first(
         assert line[f"eval_{name}_step/kl"] == pytest.approx(line["eval_kl"], rel=1e-4)
         assert line[f"eval_{name}_step/reward"] == pytest.approx(line["eval_reward"])
         own = {key for key in line if re.search("pass@|step/|sage/", key)}
-        assert own and all(key.startswith(f"eval_{name}_") for key in own)
+        assert own
+        assert all(key.startswith(f"eval_{name}_") for key in own)
         found.append(line["eval_kl"])
     assert max(found) > 1.01 * min(found) > 0.0
 
@@ -232,11 +233,16 @@ def test_lengths_of_what_ended_at_a_stop_text_are_logged(
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     log = {name: values[-1] for name, values in trainer._metrics["train"].items()}
     lengths = batch["completion_mask"].sum(dim=1)
-    text = [trainer.processing_class.decode(ids[:n]) for ids, n in
-            zip(batch["completion_ids"], lengths, strict=True)]  # fmt: skip
-    ends = torch.tensor([trainer.eos_token_ids[0] in ids for ids in batch["completion_ids"]])
-    ended = ends | torch.tensor([any(stop in one for stop in "aeiou13579") for one in text])
-    assert 0 < ended.sum()
+    ends = {trainer.eos_token_ids[0], trainer.processing_class.pad_token_id}
+    written = [ids[:n].tolist() for ids, n in zip(batch["completion_ids"], lengths, strict=True)]
+    texts = [trainer.processing_class.decode(ids) for ids in written]
+    ended = torch.tensor(
+        [
+            ids[-1] in ends or any(stop in text for stop in "aeiou13579")
+            for ids, text in zip(written, texts, strict=True)
+        ]
+    )
+    assert ended.any()
     assert log["completions/clipped_ratio"] == pytest.approx(1 - ended.float().mean().item())
     for name, value in (("min", lengths[ended].min()), ("max", lengths[ended].max())):
         assert log[f"completions/{name}_terminated_length"] == value.item()
