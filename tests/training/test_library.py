@@ -23,6 +23,7 @@ from sage.evaluation.pass_at_k import pass_at_k_with_intervals
 from sage.grading import Grader
 from sage.method.anchors import K2
 from sage.method.credit import K1InReward
+from sage.method.guides import BranchGuide
 from sage.policies import PRODUCTS, load_model, load_tokenizer
 from sage.prompting import last_boxed
 from sage.rivals.steer import Steer
