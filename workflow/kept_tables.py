@@ -154,8 +154,8 @@ def _from_base(
 
 
 def where_trained(folder: Path, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """One policy minus another in pass@k at k = 1 and the primary k, on all strata and where RL
-    trains, over the bases that the study groups. Intervals are those of `comparisons_table`."""
+    """One policy minus another in pass@k at k = 1 and the primary k, by PARTS, over the bases that
+    the study groups. Intervals are those of `comparisons_table`."""
     study, counts, rows = kept_study(folder), counts_of(folder), []
     grouped = {model for models in study.study.bases.values() for model in models}
     groups = study.study.bases | {model: [model] for model in {*counts["model"]} - grouped}
@@ -163,7 +163,10 @@ def where_trained(folder: Path, pairs: Sequence[tuple[str, str]]) -> pd.DataFram
         own = counts[counts["model"].isin(models) & counts["algorithm"].isin(pair)]
         if own.empty or not (trained := trained_strata(folder, models[0])):
             continue
-        for part, chosen in (("all", own), ("trained", own[own["stratum"].isin(trained)])):
+        seen = own["stratum"].isin(trained)
+        for part, chosen in zip(PARTS, (own, own[seen], own[~seen]), strict=True):
+            if chosen.empty:
+                continue
             bases = {group: list(models)} if len(models) > 1 else None
             draws = study.study.evaluation.bootstrap
             table = comparisons_table(chosen.reset_index(drop=True), draws, bases)
