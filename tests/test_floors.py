@@ -9,7 +9,7 @@ from pathlib import Path
 SAGE = Path(__file__).resolve().parents[1] / "sage"
 
 FLOORS = (
-    *("fields", "runtime", "results", "prompting", "method", "rivals", "theory"),
+    *("fields", "runtime", "named", "results", "prompting", "method", "rivals", "theory"),
     *("problems", "grading", "study", "policies", "fetched_bases", "sampling", "training"),
     *("evaluation", "rendering", "exhibits", "claims", "report", "tools"),
 )

@@ -25,9 +25,9 @@ import pandas as pd
 
 from sage.rendering.numbers import (
     duration,
+    ends,
     grouped,
     interval_of_points,
-    minus,
     number_text,
     p_text,
     percent,
@@ -68,8 +68,9 @@ FORMS: dict[str, Callable[[Row, str], str]] = {
     "ratio": lambda row, column: number_text(row[column], ".2f"),
     "duration": lambda row, column: duration(row[column]),
     "hours": lambda row, column: number_text(row[column] / 3600, ".1f"),
-    "change": lambda row, column: minus(
-        f"{100 * row[column]:+.0f} % ({100 * row['low']:+.0f} to {100 * row['high']:+.0f})"
+    "change": lambda row, column: (
+        f"{number_text(100 * row[column], '+.0f')} % "
+        f"({ends(100 * row['low'], 100 * row['high'], '+.0f')})"
     ),
     "triple": lambda row, column: _whole(
         dict(zip(("value", "low", "high"), row[column], strict=True)), "value"

@@ -126,11 +126,16 @@ def _counts_right(answers: Mapping[str, int], golds: Sequence[Any], kind: Kind) 
 
 @lru_cache(maxsize=100_000)
 def answer_key(answer: str, kind: Kind) -> Hashable:
-    """What equal answers share: a number's value, an assignment, else the tidy text."""
+    """What equal answers share: a number's value, an assignment, else the tidy text.
+
+    Raises ValueError for a kind of which it is not known.
+    """
     answer = answer[:_LONGEST]
     if kind == "knights":
         roles = parse_assignment(answer, names_in(answer))
         return None if roles is None else frozenset(roles.items())
+    if kind not in ("math", "number"):
+        raise ValueError(f"no chance level is known for answers of the kind {kind!r}")
     text = spaced(tidy(answer))
     quantity = read_quantity(text)
     return text if quantity is None else (quantity.value, quantity.unit)

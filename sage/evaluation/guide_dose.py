@@ -35,7 +35,7 @@ from sage.problems.record import Problem
 from sage.runtime.files import atomic_file
 from sage.runtime.identity import checkpoint_digest, digest
 from sage.runtime.tables import read_frame
-from sage.study.choices import REGISTRIES, Guide
+from sage.study.choices import Guide
 
 BRANCH = 1.2
 """Entropy in nats above which a token is a branch, for a guide without a `threshold`."""
@@ -129,7 +129,7 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
     ends of 95 % intervals over problems, NaN without a mixed one. Raises ValueError unless k is
     below `samples`.
     """
-    made = REGISTRIES["guide"].find(guide.kind)(**guide.settings)
+    made = guide.fresh()
     problems, size = read.right.shape
     mask, right = read.signals.mask, read.right
 

@@ -114,7 +114,7 @@ class DoseFigure(Kind):
             guide, words = None, "no guide"
             if value is not None:
                 settings = {**parent.guide.settings, self.setting: value}
-                guide = parent.guide.model_copy(update={"settings": settings, "clamp": self.clamp})
+                guide = parent.guide.varied(settings=settings, clamp=self.clamp)
                 words = f"{self.setting} {value:g}"
             title = f"{parent.title} (β {beta:g}, {words})"
             own = {"guide": guide, "kl_coefficient": beta, "title": title}

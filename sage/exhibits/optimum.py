@@ -28,7 +28,6 @@ from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy, StudyError
 from sage.study.algorithms import Algorithm
-from sage.study.choices import REGISTRIES
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 if TYPE_CHECKING:
@@ -168,9 +167,7 @@ def _told(method: Algorithm) -> bool:
     """Whether the KL term is a reverse one to the base, right answers alone are rewarded, and no
     guide learns."""
     rewards = [reward.kind for reward in method.rewards]
-    learns = method.guide is not None and hasattr(
-        REGISTRIES["guide"].find(method.guide.kind), "observe"
-    )
+    learns = method.guide is not None and hasattr(method.guide.made, "observe")
     objective = method.kl == "reverse" and method.fidelity == "paper" and rewards == ["correct"]
     return objective and not learns
 
@@ -249,7 +246,6 @@ def log_q_of(algorithm: Algorithm, read: Sequence[Signal]) -> np.ndarray:
     from sage.evaluation.token_signals import guide_signals
     from sage.method.guides import Moment, Noise, guide_log_factors
 
-    made = REGISTRIES["guide"].find(guide.kind)(**guide.settings)
-    signals = guide_signals(read)
+    signals, made = guide_signals(read), guide.fresh()
     factors = guide_log_factors(made, signals, Moment(1, 1, Noise("optimum")), *guide.clamp)
     return np.asarray(factors.sum(1).numpy())

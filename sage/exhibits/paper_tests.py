@@ -71,7 +71,6 @@ class PaperTests(Kind):
 
     needs: ClassVar[tuple[str, ...]] = ()
     of_policies: ClassVar[bool] = False
-    of_paper: ClassVar[bool] = True
 
     def named(self) -> list[str]:
         named = [self.algorithm, *self.algorithms, *self.pairs, *self.pairs.values()]

@@ -20,7 +20,7 @@ from sage.grading.assignments import same_assignment
 from sage.grading.exact import Settled, settle, settle_number
 from sage.grading.walks import settle_route
 from sage.problems.record import Kind
-from sage.prompting import solution_text
+from sage.prompting import solution_text, thinks_on
 
 __all__ = ["MAX_ANSWER", "STATUSES", "Grader", "Sample", "Status", "Verdict"]
 
@@ -28,7 +28,8 @@ Status = Settled
 STATUSES: tuple[Status, ...] = get_args(Settled)
 
 MAX_ANSWER = 500
-"""Longest answer, in characters, that is looked at; a longer one is `unparsed`."""
+"""Longest answer, in characters, that is looked at; a longer one that is not the gold's very text
+is `unparsed`."""
 
 _REMEMBERED = 100_000
 
@@ -55,7 +56,8 @@ class Grader:
     r"""Grades completions, from any thread; remembers the answers it has seen.
 
     `find_answer` takes the answer from a completion, None if there is none: by default the last
-    solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`.
+    solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`. A completion that ends
+    within its thinking has none.
     """
 
     def __init__(self, find_answer: Callable[[str], str | None] = solution_text) -> None:
@@ -72,16 +74,17 @@ class Grader:
 
         `progress` shows a bar over the different answers that are new.
         """
-        asked: list[tuple[str | None, _Question | None]] = []
+        asked: list[tuple[str | None, _Question | Status]] = []
         for completion, gold, kind in samples:
-            answer = self._find_answer(completion)
+            answer = None if thinks_on(completion) else self._find_answer(completion)
             if answer is not None and len(answer) <= MAX_ANSWER:
                 asked.append((answer, (gold, answer, kind)))
             else:
-                asked.append((answer and answer[:MAX_ANSWER], None))
+                same = answer is not None and answer.strip() == gold.strip()
+                asked.append((answer and answer[:MAX_ANSWER], "correct" if same else "unparsed"))
         with self._lock:
-            status = self._statuses({question for _, question in asked if question}, progress)
-        return [Verdict(status[q] if q else "unparsed", answer) for answer, q in asked]
+            status = self._statuses({q for _, q in asked if isinstance(q, tuple)}, progress)
+        return [Verdict(status[q] if isinstance(q, tuple) else q, answer) for answer, q in asked]
 
     def _statuses(self, questions: set[_Question], progress: bool) -> dict[_Question, Status]:
         status = {question: self._known[question] for question in questions & self._known.keys()}

@@ -7,7 +7,7 @@ from sage.problems.knights import KnightsSet
 from sage.problems.sets import ProblemSet
 from sage.study.algorithms import Algorithm, choice_files, is_control
 from sage.study.bases import Architecture, Pretraining, ScratchBase
-from sage.study.choices import REGISTRIES, Choice, Guide
+from sage.study.choices import CHOICES, Choice, Guide
 from sage.study.models import RL, SFT, Draws, Evaluation, LoRA, Model, Sampling
 from sage.study.parsed import StudyError
 from sage.study.reading import load_settings
@@ -15,7 +15,7 @@ from sage.study.types import ResolvedStudy, Settings, Study
 
 __all__ = [
     "BASE",
-    "REGISTRIES",
+    "CHOICES",
     "RL",
     "SFT",
     "Algorithm",

@@ -1,4 +1,4 @@
-"""What people run beside a study: plan, check, watch, compare, verify and archive."""
+"""What people run beside a study: plan, check, compare, verify and archive."""
 
 import argparse
 

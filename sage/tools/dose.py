@@ -29,7 +29,7 @@ from sage.problems.record import DataError, Problem
 from sage.rendering.numbers import NONE, duration, interval_of_points, number_text, percent, points
 from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
-from sage.study.choices import REGISTRIES, Guide
+from sage.study.choices import Guide
 from sage.study.models import Draws
 from sage.tools import add_data, parser_of
 from sage.tools.new import problem_set
@@ -100,7 +100,7 @@ def pilot(frame: pd.DataFrame, samples: int, seconds: float) -> str:
 
 def guide_of(given: argparse.Namespace) -> Guide:
     """The guide that the command line asks for. Raises ValueError for a setting it lacks."""
-    known = {field.name for field in fields(REGISTRIES["guide"].find(given.guide))}
+    known = {field.name for field in fields(Guide.family.find(given.guide))}
     named = {"ratio": given.ratio, "threshold": given.threshold}
     asked = {name: value for name, value in named.items() if value is not None}
     if lacking := [name for name in asked if name not in known]:
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = parser_of("dose", __doc__)
     parser.add_argument("model", help="a folder, or OWNER/NAME of the hub")
     add_data(parser, "the problems: .csv, .jsonl or .parquet")
-    guides = [name for name in REGISTRIES["guide"].classes if name != "learned"]
+    guides = [name for name in Guide.family.classes if name != "learned"]
     parser.add_argument("--guide", default="branch", choices=guides)
     parser.add_argument("--ratio", type=float, help="of the branch guide (default: 0.3)")
     parser.add_argument("--threshold", type=float, help="of it, in nats (default: 1.2)")

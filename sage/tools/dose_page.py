@@ -15,7 +15,7 @@ from sage.rendering.lines import PALETTE
 from sage.report.loader import read_sources
 from sage.report.page import rendered
 from sage.runtime.files import write_text_atomic
-from sage.study.choices import REGISTRIES, Guide
+from sage.study.choices import Guide
 from sage.tools.samples_page import REPORTS, drawn
 
 TEMPLATE = "dose.html.j2"
@@ -61,7 +61,7 @@ def write_page(
     page: Path,
 ) -> None:
     """One self-contained page, in the style of a study's."""
-    made = asdict(REGISTRIES["guide"].find(guide.kind)(**guide.settings))
+    made = asdict(guide.made)
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in made.items()]
     settings.append(f"clamp {guide.clamp[0]:g} to {guide.clamp[1]:g}")
     settings.append(f"β {found.row['kl_coefficient']:g}")

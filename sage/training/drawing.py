@@ -15,13 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import lcm
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch.nn.functional import pad
 from trl.trainer.utils import RepeatSampler
 
+from sage.method.advantages import Groups
+from sage.runtime.files import text_sum
 from sage.sampling.interface import Completion, Request
 from sage.training.shaping import Shaping, loss_mask
 
@@ -33,6 +36,9 @@ GUIDED = "guided_prompt"
 
 DRAWN = "drawn_tokens"
 """Key of TRL's log: completion tokens drawn so far, those that are not trained on among them."""
+
+PARTS = "reward_parts"
+"""Key of a batch with the single rewards `[B, F]`, for advantages that look at them."""
 
 _LEFT_PADDED = ("prompt_ids", "prompt_mask")
 _OF_THE_BATCH = ("num_items_in_batch",)
@@ -73,6 +79,11 @@ def other_prompts(dataset: Any, count: int, seed: int, step: int, draw: int) -> 
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
     indices = torch.randperm(len(dataset), generator=generator)[:count].tolist()
     return [dataset[i] for i in indices]
+
+
+def problem_name(example: Mapping[str, Any]) -> str:
+    """A name for the problem of an example, the same whenever it is drawn."""
+    return text_sum(json.dumps(example["prompt"]))
 
 
 class Drawer(Protocol):
@@ -307,8 +318,9 @@ class GenerationCall:
 
     `state` and `log` are the trainer's, `longest` limits a completion's tokens. `wanted` is how
     many completions of all processes the draw under way wants; rows behind them only fill up.
-    `correct` and `rewards` `[R]` are those of all processes in the last draw, `strategies` those of
-    this process's rows if they are compared, `tokens` the completion tokens of all draws.
+    `correct`, `rewards` `[R]` and `parts` `[R, F]`, the rewards that count, are those of all
+    processes in the last draw, `strategies` those of this process's rows if they are compared,
+    `tokens` the completion tokens of all draws.
     """
 
     score: Callable[[Examples], Rollouts]
@@ -321,6 +333,7 @@ class GenerationCall:
     wanted: int | None = None
     correct: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     rewards: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    parts: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0))
     strategies: torch.Tensor | None = None
     tokens: float = 0.0
 
@@ -330,9 +343,13 @@ class GenerationCall:
         Without `training` it is TRL's advantage, which groups of any size have.
         """
         batch, own = self._scored(inputs), self.shares.own(len(inputs))
-        if self.shaping.advantage is not None and training:
-            groups = self.rewards.view(-1, self.shares.group)
-            batch["advantages"] = self.shaping.advantage.advantages(groups).flatten()[own]
+        if (made := cast(Any, self.shaping.advantage)) is not None and training:
+            size, asked = self.shares.group, cast(tuple[Groups, ...], ())
+            if self.shaping.asks_for_groups:
+                names = tuple(map(problem_name, gather_object(inputs)[::size]))
+                asked = (Groups(self.parts.view(len(names), size, -1), names),)
+            values = made.advantages(self.rewards.view(-1, size), *asked)
+            batch["advantages"] = values.flatten()[own]
         return batch
 
     def further(self, asked: Examples, guided: bool) -> tuple[Rollouts, Examples]:
@@ -372,6 +389,8 @@ class GenerationCall:
         batch["correct"], batch["reward"] = self.correct[own], self.rewards[own]
         if self.strategies is not None:
             batch["strategy"] = self.strategies
+        if self.shaping.asks_for_groups:
+            batch[PARTS] = self.parts[own]
         return batch
 
     def _discount(self, batch: Rollouts, wanted: int) -> None:

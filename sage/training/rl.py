@@ -30,7 +30,7 @@ from sage.runtime.devices import SHARE_OF_VLLM
 from sage.runtime.files import atomic_directory, write_json_atomic
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
-from sage.study import REGISTRIES, RL, Algorithm
+from sage.study import RL, Algorithm
 from sage.study.algorithms import needs_hints, needs_strategies
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
@@ -189,11 +189,11 @@ class Snapshots(TrainerCallback):
 def shaping_of(algorithm: Algorithm) -> Shaping:
     """What the method adds to TRL; k3, corrected or not, and group advantages are TRL's own.
 
-    Raises ValueError that names a choice which cannot be made.
+    Each is a copy of its own, for it may learn.
     """
     guide, refilled = algorithm.guide, algorithm.filter
     made = {
-        name: REGISTRIES[name].build(choice.kind, choice.settings)
+        name: choice.fresh()
         for _, name, choice in algorithm.choices()
         if name != "rewards" and choice.kind not in OF_TRL.get(name, ())
     }
@@ -219,7 +219,7 @@ def correction_of(settings: RL) -> Correction:
 def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader, seed: int) -> list[Reward]:
     """Correctness, and what else the method rewards; TRL adds them up by `reward_weights`."""
     others = [
-        (each.kind.rpartition(":")[2], REGISTRIES["rewards"].build(each.kind, each.settings))
+        (each.kind.rpartition(":")[2], each.fresh())
         for each in algorithm.rewards
         if each.kind != "correct"
     ]

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any, Protocol
 
 import torch
 
+from sage.method.advantages import Groups
 from sage.method.anchors import LogProbs
 from sage.method.credit import CreditRule
 from sage.method.guides import GuideFunction
 from sage.method.planners import DynamicSampling, Filter, Planner
+from sage.named import takes
 
 
 class Estimator(Protocol):
@@ -28,9 +31,9 @@ class Estimator(Protocol):
 
 
 class Advantage(Protocol):
-    """An advantage, such as `sage.method.advantages.Centred`."""
+    """An advantage, such as `sage.method.advantages.Centred`; `groups` may be left out."""
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: torch.Tensor, groups: Groups) -> torch.Tensor:
         """Rewards `[N, G]` of N prompts with G rollouts each to advantages `[N, G]`."""
         ...
 
@@ -78,6 +81,12 @@ class Shaping:
     def planning(self) -> Planner | None:
         """The planner, or that of dynamic sampling if there is a filter."""
         return DynamicSampling(self.filter, self.max_refills) if self.filter else self.planner
+
+    @property
+    def asks_for_groups(self) -> bool:
+        """Whether the advantage looks at single rewards and at names of problems."""
+        made = self.advantage
+        return made is not None and takes(getattr_static(type(made), "advantages"), 2)
 
     @property
     def kl_in_reward(self) -> bool:

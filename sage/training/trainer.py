@@ -233,7 +233,7 @@ class SageTrainer(GRPOTrainer):
         for name, value in generation.counts(self.shaping.filter is not None).items():
             call.log[name].append(value)
         scaled = self.args.scale_rewards != "none"
-        return planning.chosen_rows(generation, chosen, self.shaping.advantage, scaled, shares)
+        return planning.chosen_rows(generation, chosen, self.shaping, scaled, shares)
 
     def _under_own_prompts(self, batch: Rollouts, prompts: list[Any]) -> Rollouts:
         """Guided completions with their prompts without guidance, and reference log-probs for it.
@@ -286,6 +286,7 @@ class SageTrainer(GRPOTrainer):
             call.correct = rewards[:, 0]
             total = (rewards * weights).nansum(dim=1)
             call.rewards = total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
+            call.parts = (rewards * weights)[:, weights != 0]
         return rewards
 
     # 3. A micro-batch

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -97,6 +98,8 @@ def test_what_does_not_fit_is_named() -> None:
         chance_level([{}, {}], problems_with("1"), 4, KS)
     with pytest.raises(ValueError, match="from 0 to 4"):
         chance_level([{"2": 5}, {}], problems_with("1", "2"), 4, KS)
+    with pytest.raises(ValueError, match="'program'"):  # never a level of 0 that was not found
+        answer_key("x", cast(Kind, "program"))
 
 
 def test_the_controls_of_a_run() -> None:
