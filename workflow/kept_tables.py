@@ -23,7 +23,6 @@ from sage.evaluation.intervals import ANY_DIFFERENCES, groups_of, mean_of, parts
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study, load_study, shows
 from sage.exhibits.kind import Display
-from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
 from workflow import alignment_tables
@@ -80,10 +79,7 @@ def counts_of(folder: Path) -> pd.DataFrame:
 
 def trained_strata(folder: Path, model: str) -> Sequence[str]:
     """The strata of the sheets that RL trains a kept run's model on; none where it has no RL."""
-    study = kept_study(folder)
-    rl = study.model(model).rl
-    problems = study.study.problems[rl.problems] if rl else None
-    return problems.strata or () if isinstance(problems, SumsSet) else ()
+    return kept_study(folder).trained_strata(model)
 
 
 def strata(folder: Path) -> pd.DataFrame:
@@ -166,7 +162,8 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
     `accuracy` is pass@1 where RL trains, `coverage` pass@k on all strata, both with correct
     working; `early` is the coverage of `plain`, of the same base and seed, stopped at that
     accuracy. `reached` is whether `plain` ever is so accurate. The last rows are means with their
-    95 % intervals over runs and problems: of `all` runs, and of those that are `matched`.
+    95 % intervals over runs and problems: of `all` runs, one that is not reached beside the nearest
+    moment, and of those that are `matched`; and the `median` of all.
     """
     rows, apart = [], []
     counts = counts_of(folder)
@@ -195,6 +192,7 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
         low, high = (float(end[0]) for end in estimate.interval())
         value = float(estimate.value[0])
         means.append({"model": name, "value": value, "low": low, "high": high, "n": sum(chosen)})
+    means.append({"model": "median", "value": table["value"].median(), "n": len(table)})
     return pd.concat([table, pd.DataFrame(means)])
 
 
