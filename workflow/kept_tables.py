@@ -23,8 +23,8 @@ from sage.evaluation.intervals import ANY_DIFFERENCES, groups_of, mean_of, parts
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study, load_study, shows
 from sage.exhibits.kind import Display
-from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
+from sage.tasks.sums import SumsSet
 from sage.tools.keep import ROOT
 from workflow import alignment_tables
 

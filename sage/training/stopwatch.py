@@ -20,10 +20,10 @@ import torch
 from tqdm import tqdm
 from transformers import TrainerCallback
 
-from sage.grading import Grader
 from sage.problems.record import read_problems
 from sage.runtime.devices import see_one_device
 from sage.study import RL, Algorithm
+from sage.tasks import Grader
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer

@@ -20,7 +20,6 @@ from trainers import odd_sum
 from trl import GRPOConfig
 
 from sage.evaluation.pass_at_k import pass_at_k_with_intervals
-from sage.grading import Grader
 from sage.method.anchors import K2
 from sage.method.credit import K1InReward
 from sage.method.guides import BranchGuide
@@ -31,6 +30,7 @@ from sage.runtime.manifest import hardware
 from sage.sampling.interface import complete
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Sampling
+from sage.tasks import Grader
 from sage.training.drawers import transformers_rollouts
 from sage.training.rewards import graded_reward
 from sage.training.shaping import Shaping

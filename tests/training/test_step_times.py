@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from sage.exhibits.step_times import time_ratio
-from sage.grading import Grader
 from sage.method.guides import Moment, Signals
 from sage.problems.record import read_problems
 from sage.study import Guide, ResolvedStudy
+from sage.tasks import Grader
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.stopwatch import COLUMNS, Stopwatch, one_micro_batch, step_times
 from sage.training.trainer import SageTrainer
