@@ -1,8 +1,9 @@
 """Tables that texts quote and no exhibit makes, from the counts of kept runs.
 
 `by_stratum.csv` has each policy of a run, moments of training among them, where RL trains and where
-it does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
-`doses.csv` has what guides did to advantages,
+it does not; `where_trained.csv` has contrasts, with pass@1 where RL trains beside them. `early.csv`
+holds a guide against the same method stopped where it is as accurate, `interaction.csv` what a
+guide does in the reward minus what it does in the loss, `doses.csv` what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
 of a guide, `alignment` holds what was measured on bases against what guides did
 (`workflow.alignment_tables`), and `paper/tested` has the exhibit `paper_tests` of the study
@@ -11,6 +12,7 @@ of a guide, `alignment` holds what was measured on bases against what guides did
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +42,27 @@ STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_p
 EARLY = ("bases/bases", "pretrained/pretrained_plain")
 """Runs that get an `early.csv`."""
 
+STRONG, STEPS = "grpo_branch_strong_k1_reward", ("step-20", "step-30", "step-40")
+BESIDE = {
+    "alignment/fitted": [("fitted", PLAIN), (GUIDED, PLAIN)],
+    "bases/bases": [
+        *[(GUIDED, other) for other in (PLAIN, *STEPS)],
+        *[("pkpo_kl", "grpo"), ("grpo", BASE), (PLAIN, STEPS[-1])],
+    ],
+    "dose/matched": [
+        (f"{place}_{scale}_guide", f"{place}_{scale}")
+        for place in ("reward", "loss")
+        for scale in ("centred", "group")
+    ],
+    "early_stopping/rates": [("grpo_slow", "grpo"), (STRONG, "grpo_slow")],
+    "mini/mini": [("grpo", BASE), (STRONG, PLAIN), ("grpo_branch", "grpo")],
+    "pretrained/pretrained_plain": [(PLAIN, BASE), (GUIDED, PLAIN)],
+    "pretrained/pretrained_short": [("grpo", BASE), (GUIDED, PLAIN)],
+    "sizes/sizes": [("grpo", BASE), (GUIDED, PLAIN)],
+    "sizes/sizes_large": [("grpo", BASE), (GUIDED, PLAIN)],
+}
+"""Runs that get a `where_trained.csv`, and its contrasts: a policy minus another."""
+
 DRAWS = 10_000
 
 POOLED = ("pretrained_short", "pretrained_plain")
@@ -49,6 +72,9 @@ POOLED = ("pretrained_short", "pretrained_plain")
 def tables() -> dict[Path, pd.DataFrame]:
     """Every table, by its file."""
     made = {REPORTS / name / "by_stratum.csv": strata(REPORTS / name) for name in STRATA}
+    for name, pairs in BESIDE.items():
+        made[REPORTS / name / "where_trained.csv"] = where_trained(REPORTS / name, pairs)
+    made[REPORTS / "dose/matched/interaction.csv"] = interaction(REPORTS / "dose/matched")
     made[REPORTS / "mini/mini/doses.csv"] = doses(REPORTS / "mini/mini")
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
@@ -127,6 +153,53 @@ def _from_base(
     }
 
 
+def where_trained(folder: Path, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """One policy minus another in pass@k at k = 1 and the primary k, on all strata and where RL
+    trains, over the bases that the study groups. Intervals are those of `comparisons_table`."""
+    study, counts, rows = kept_study(folder), counts_of(folder), []
+    grouped = {model for models in study.study.bases.values() for model in models}
+    groups = study.study.bases | {model: [model] for model in {*counts["model"]} - grouped}
+    for (group, models), pair in itertools.product(sorted(groups.items()), pairs):
+        own = counts[counts["model"].isin(models) & counts["algorithm"].isin(pair)]
+        if own.empty or not (trained := trained_strata(folder, models[0])):
+            continue
+        for part, chosen in (("all", own), ("trained", own[own["stratum"].isin(trained)])):
+            bases = {group: list(models)} if len(models) > 1 else None
+            draws = study.study.evaluation.bootstrap
+            table = comparisons_table(chosen.reset_index(drop=True), draws, bases)
+            for row in table.to_dict("records"):
+                if row["k"] in (1, study.evaluation(models[0]).primary_k):
+                    ends = [row["value"], row["low"], row["high"]]
+                    if row["algorithm"] != pair[0]:
+                        ends = [-ends[0], -ends[2], -ends[1]]
+                    rows.append((group, *pair, part, row["metric"], row["k"], *ends))
+    columns = ["model", "algorithm", "other", "part", "metric", "k", "value", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def interaction(folder: Path) -> pd.DataFrame:
+    """What a guide adds to pass@k with the KL term in the reward, minus what it adds in the loss.
+
+    For each scale of advantages; runs are paired by their seed.
+    """
+    counts, rows = counts_of(folder), []
+    k = kept_study(folder).evaluation("sums").primary_k
+    strata = counts.drop_duplicates("problem_id").sort_values("problem_id")["stratum"]
+    for scale in ("centred", "group"):
+        arms = []
+        for place, guide in itertools.product(("reward", "loss"), ("_guide", "")):
+            own = counts[counts["algorithm"] == f"{place}_{scale}{guide}"]
+            right = own.pivot(index="train_seed", columns="problem_id", values="correct")
+            n = int(own["n_samples"].iloc[0])
+            arms.append(pass_at_k(n, right.to_numpy(dtype=int), np.array([k])))
+        values = arms[0] - arms[1] - (arms[2] - arms[3])
+        groups = groups_of([""] * len(strata), [*strata])
+        estimate = mean_of([parts_of(values, DRAWS, ANY_DIFFERENCES, groups)])
+        low, high = (float(end[0]) for end in estimate.interval())
+        rows.append((scale, float(estimate.value[0]), low, high))
+    return pd.DataFrame(rows, columns=["scale", "value", "low", "high"])
+
+
 def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy: float) -> float:
     """Coverage of a policy stopped where it has `accuracy`, linear between its moments.
 
@@ -166,7 +239,8 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
     `accuracy` is pass@1 where RL trains, `coverage` pass@k on all strata, both with correct
     working; `early` is the coverage of `plain`, of the same base and seed, stopped at that
     accuracy. `reached` is whether `plain` ever is so accurate. The last rows are means with their
-    95 % intervals over runs and problems: of `all` runs, and of those that are `matched`.
+    95 % intervals over runs and problems: of `all` runs, and of those that are `matched`; and the
+    `median` of all.
     """
     rows, apart = [], []
     counts = counts_of(folder)
@@ -195,6 +269,7 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
         low, high = (float(end[0]) for end in estimate.interval())
         value = float(estimate.value[0])
         means.append({"model": name, "value": value, "low": low, "high": high, "n": sum(chosen)})
+    means.append({"model": "median", "value": float(table["value"].median()), "n": len(table)})
     return pd.concat([table, pd.DataFrame(means)])
 
 

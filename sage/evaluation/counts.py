@@ -16,7 +16,7 @@ from sage.evaluation.curves import Samples, samples_each
 from sage.evaluation.pass_at_k import powers_of_two
 from sage.problems.record import Problem
 from sage.prompting import WORK_CLOSE
-from sage.tasks import task_of
+from sage.tasks import stratum_of, task_of
 
 RUN = ["model", "algorithm", "train_seed", "benchmark"]
 COUNTS = [*RUN, "problem_id", "cluster", "stratum", "n_samples", "correct", "worked", "chance"]
@@ -45,7 +45,7 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
         columns = dict(zip(RUN, run, strict=True)) | {
             "problem_id": counts.index,
             "cluster": [problem.cluster for problem in asked] or "",
-            "stratum": [_stratum(problem) for problem in asked] or "",
+            "stratum": [stratum_of(problem) for problem in asked] or "",
             "n_samples": n,
             "correct": counts["sum"].to_numpy(),
             "worked": np.array(_worked(frame, asked) or [np.nan] * len(counts)),
@@ -53,11 +53,6 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
         }
         tables.append(pd.DataFrame(columns, columns=COUNTS))
     return pd.concat(tables, ignore_index=True)
-
-
-def _stratum(problem: Problem) -> str:
-    """Its level where the task makes so many problems of each level; else empty."""
-    return problem.level if task_of(problem.kind, problem.source).stratified else ""
 
 
 def _answers(samples: pd.DataFrame, problems: Sequence[Problem]) -> list[dict[str, int]]:

@@ -39,7 +39,6 @@ KINDS = {
     "perplexity": "sage.exhibits.perplexity:PerplexityFigure",
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
-    "step_times": "sage.exhibits.step_times:StepTimesTable",
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
@@ -50,6 +49,8 @@ KINDS = {
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
+CONTAMINATION = "contamination"
+
 EVERY_REPORT = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
     "figure5": "sage.exhibits.theory:ModesFigure",
@@ -58,7 +59,7 @@ EVERY_REPORT = {
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.settings:OpenChoicesTable",
-    "contamination": "sage.exhibits.every_report:ContaminationTable",
+    CONTAMINATION: "sage.exhibits.every_report:ContaminationTable",
     "chance": "sage.exhibits.every_report:ChanceTable",
     "grading": "sage.exhibits.every_report:GradingTable",
     "support": "sage.exhibits.every_report:SupportTable",
@@ -67,6 +68,9 @@ EVERY_REPORT = {
 
 OF_SAMPLES = ("chance", "grading")
 """Those of them that are about samples, whatever drew them."""
+
+OF_PAPER = ("figure1", "figure5", "appendix_c", "estimators", "readings")
+"""Those of them that are about the paper: its theory and what it leaves open."""
 
 PAPER = "_paper"
 """Suffix of the table that compares an exhibit with the paper's numbers."""
@@ -91,6 +95,11 @@ def kind_class(kind: str) -> type[Kind]:
         raise ValueError(
             f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
             "`evaluated`"
+        )
+    if imported.with_model and "evaluated" in imported.needs:
+        raise ValueError(
+            f"{kind!r} needs a model, so it is measured before the report, which makes what was "
+            "`evaluated`: let it need `samples`"
         )
     return imported
 
@@ -119,8 +128,10 @@ def kept_study(folder: Path) -> ResolvedStudy:
 
 def in_every_report(study: ResolvedStudy) -> list[str]:
     """Exhibits that the report of this study has beside its own: OF_SAMPLES if it trains nothing,
-    else all of EVERY_REPORT."""
-    return [name for name in EVERY_REPORT if study.training_sets() or name in OF_SAMPLES]
+    else all of EVERY_REPORT, but for OF_PAPER where it reproduces no paper."""
+    left_out = () if study.study.paper else OF_PAPER
+    names = EVERY_REPORT if study.training_sets() else OF_SAMPLES
+    return [name for name in names if name not in left_out]
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
@@ -161,7 +172,8 @@ def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> 
     """
     from sage.exhibits.paper_values import in_paper
 
-    compared = paper and exhibit not in EVERY_REPORT and in_paper(paper, kind_of(study, exhibit))
+    own = exhibit not in EVERY_REPORT
+    compared = paper and study.study.paper and own and in_paper(paper, kind_of(study, exhibit))
     shown = shows(study, exhibit)
     suffixes = [*shown.tables(), *([PAPER] if compared else [])]
     out = shown.left_out(study)

@@ -108,7 +108,7 @@ class CostFreeBaselines(EqualAccuracyTable):
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ("evaluated", "base", "problems")
+    needs: ClassVar[tuple[str, ...]] = ("samples", "base", "problems")
     tells: ClassVar[tuple[str, ...]] = ("",)
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.mixtures",
@@ -125,9 +125,15 @@ class CostFreeBaselines(EqualAccuracyTable):
         return self.snapshots
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The policies are the baseline's."""
+        """The policies are the baseline's; its samples are among those of the methods."""
         own = [results.policy(run) for run in study.runs_of(self.model, self.baseline)]
-        return {**super().inputs(study, results, name), "policies": own}
+        rows = {*self.methods_of(study), self.baseline}
+        drawn = [
+            results.samples(run, benchmark)
+            for run, benchmark in study.evaluated_runs(self.model)
+            if benchmark == self.benchmark and run.algorithm in rows
+        ]
+        return {**super().inputs(study, results, name), "policies": own, "samples": drawn}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         draws = study.evaluation(self.model).draws()
@@ -144,8 +150,7 @@ class CostFreeBaselines(EqualAccuracyTable):
         drawn, tokens = rival_counts(
             sampler, job.files["policies"], self.snapshots, self.temperatures
         )
-        counts = job.counts({BASE, self.baseline, *rows})
-        counts = pd.concat([counts, drawn], ignore_index=True)
+        counts = pd.concat([job.counts_of_samples(), drawn], ignore_index=True)
         rows = [*rows, *dict.fromkeys(drawn["algorithm"])]
         job.write(
             cost_free_baselines=equal_accuracy(counts, self.baseline, rows, k, draws),

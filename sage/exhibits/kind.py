@@ -228,9 +228,6 @@ class Shows:
     with_model: ClassVar[bool] = False
     """Whether measuring needs a model, and so the resources in that model's `job`."""
 
-    of_paper: ClassVar[bool] = False
-    """Whether its own tables are made from the paper's (reports/paper)."""
-
     @property
     def contents(self) -> str:
         """What its files contain, in a few sentences, which its docstring ends with: the caption in

@@ -6,6 +6,7 @@ evaluation: not that of training, nor of the choice of problems.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal
@@ -19,6 +20,7 @@ from sage.fields import Name, Positive
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import (
     Column,
+    Record,
     TableDocument,
     cell_of,
     points_cell,
@@ -33,8 +35,12 @@ MEAN = "mean"
 """In place of a benchmark: the mean over all of them, each with the same weight."""
 
 CONTRASTS = ["quantity", "algorithm", "other", "benchmark", "benchmarks", "value", "low", "high"]
-CONTRASTS += ["p"]
-"""`value` is algorithm minus other, a difference of shares with its 95 % interval and p."""
+CONTRASTS += ["p", "error", "df"]
+"""`value` is algorithm minus other, a difference of shares with its 95 % interval and p, its
+standard error and the degrees of freedom of that."""
+
+POOLED = "pooled"
+"""In place of a table: the mean over comparisons of several."""
 
 COVERS = (
     "Deviations are over evaluation seeds of one training run: they cover the noise of evaluation, "
@@ -45,9 +51,10 @@ COVERS = (
 class PaperTests(Kind):
     """The paper's tables, tested from its own numbers.
 
-    Differences of one method from others by Welch's t, adjusted after Holm; how much the best cell
-    of an ablation gains by chance; and how many solutions the shares of reasoning patterns stand
-    for. Deviations are over evaluation seeds alone.
+    Differences of one method from others by Welch's t, adjusted after Holm; guided methods beside
+    the same without a guide, in every table and pooled; how much the best cell of an ablation gains
+    by chance; and how many solutions the shares of reasoning patterns stand for. Deviations are
+    over evaluation seeds alone.
     """
 
     kind: Literal["paper_tests"]
@@ -55,6 +62,8 @@ class PaperTests(Kind):
     """the method that is tested, and varied in the ablation"""
     algorithms: Rows
     """what it is compared with"""
+    pairs: dict[Name, Name]
+    """guided methods, each with the same algorithm without the guide"""
     problems: Positive
     """problems behind the shares of patterns [problems]"""
     samples: Positive
@@ -62,10 +71,10 @@ class PaperTests(Kind):
 
     needs: ClassVar[tuple[str, ...]] = ()
     of_policies: ClassVar[bool] = False
-    of_paper: ClassVar[bool] = True
 
     def named(self) -> list[str]:
-        return [self.algorithm, *self.algorithms]
+        named = [self.algorithm, *self.algorithms, *self.pairs, *self.pairs.values()]
+        return [*dict.fromkeys(named)]
 
     def methods_of(self, study: ResolvedStudy) -> list[str]:
         return self.named()
@@ -78,7 +87,8 @@ class PaperTests(Kind):
         return [("Source", "the paper’s tables (reports/paper); nothing was run for it")]
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
-        return {"": self.differences, "_best": self.best, "_patterns": self.patterns}
+        others = {"_pairs": self.guided, "_best": self.best, "_patterns": self.patterns}
+        return {"": self.differences, **others}
 
     def paper(self, display: Display, kind: str) -> pd.DataFrame:
         """The paper's values of a kind for its model, accuracy on the model's benchmarks only.
@@ -121,6 +131,59 @@ class PaperTests(Kind):
             f"of means, and over the {(~of_means).sum()} of single benchmarks. {COVERS}"
         )
         return TableDocument(frame, table_of("Minus", columns, groups, display.study), caption)
+
+    def guided(self, display: Display) -> TableDocument:
+        """Each guided method minus the same without the guide, in each table, and their pools."""
+        algorithms, own = display.study.algorithms, []
+        for table in itertools.chain(*read_mapping(display.paper).values()):
+            if table.kind != "accuracy":
+                continue
+            cells = pd.read_csv(display.paper / table.file).assign(seeds=table.seeds)
+            pairs = [pair for pair in self.pairs.items() if {*pair} <= {*cells["algorithm"]}]
+            own.append(contrasts(cells, pairs).assign(table=table.file.removesuffix(".csv")))
+        each = pd.concat(own).query("benchmark == @MEAN").sort_values("table", kind="stable")
+        kinds = [
+            [algorithms[name].kl for name in each[side].tolist()] for side in ("algorithm", "other")
+        ]
+        each["kl"] = [
+            "same" if one == other else "changed" for one, other in zip(*kinds, strict=True)
+        ]
+        each["at"] = np.where(each["quantity"] == "pass@1", "pass@1", "pass@k")
+        pools = []
+        for at, some in each.groupby("at", sort=False):
+            for kl, chosen in (("any", some), ("same", some[some["kl"] == "same"])):
+                for weights in ("precision", "equal"):
+                    tested = pooled(chosen, precision=weights == "precision")
+                    key = {"table": POOLED, "at": at, "kl": kl, "weights": weights}
+                    pools.append({**key, "comparisons": len(chosen), **tested})
+        frame = pd.concat([each, pd.DataFrame(pools)], ignore_index=True)
+        names = ["table", "at", "quantity", "algorithm", "other", "kl", "weights", "comparisons"]
+        frame = frame[[*names, "value", "low", "high", "p", "p_normal", "error", "df"]]
+        columns: list[Column] = [
+            ("", "Difference", lambda row: points_cell(row["value"], row["low"], row["high"])),
+            ("", "p", lambda row: p_text(row["p"])),
+            ("", "p, normal", lambda row: p_text(row["p_normal"])),
+            ("", "KL term", lambda row: str(row["kl"])),
+        ]
+        frame["title"] = [self._title_of(display, row) for row in frame.to_dict("records")]
+        groups = ((str(at), titled(rows, "title")) for at, rows in frame.groupby("at", sort=False))
+        caption = (
+            f"{display.heading}: guided methods minus the same algorithm without the guide, mean "
+            "over the benchmarks of a table, in points with 95 % intervals by Welch’s t. Where the "
+            "KL term is changed, the method without the guide has none, so the guide alone is not "
+            "tested. Pools are weighted by precision or equally. p, normal: with the deviations "
+            f"taken as exact, which five seeds do not allow. {COVERS}"
+        )
+        return TableDocument(
+            frame.drop(columns="title"), table_of("Comparison", columns, groups), caption
+        )
+
+    def _title_of(self, display: Display, row: Record) -> str:
+        if row["table"] == POOLED:
+            all_or = "All" if row["kl"] == "any" else "KL term unchanged"
+            return f"{all_or}, {row['comparisons']:.0f} pooled by {row['weights']} weights"
+        names = " − ".join(display.title(row[side]) for side in ("algorithm", "other"))
+        return f"{names} ({row['table'].replace('table', 'Table ')}, {row['quantity']})"
 
     def best(self, display: Display) -> TableDocument:
         """The best cell of the ablation beside what the best of as many gains under no effect."""
@@ -227,8 +290,23 @@ def contrasts(cells: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataF
     return pd.DataFrame(rows, columns=CONTRASTS)
 
 
-def welch(value: float, variances: np.ndarray, df: np.ndarray) -> tuple[float, float, float, float]:
-    """A value with its 95 % interval and two-sided p against 0.
+def pooled(rows: pd.DataFrame, precision: bool) -> dict[str, float]:
+    """The mean of independent differences (CONTRASTS), as `welch` has it, and p by the normal law.
+
+    Weighted by 1/error², for which all errors must be above 0, or equally.
+    """
+    from sage.evaluation.intervals import p_of_distance
+
+    value, error = rows["value"].to_numpy(float), rows["error"].to_numpy(float)
+    weights = error**-2.0 if precision else np.ones_like(error)
+    weights /= weights.sum()
+    tested = welch(float(weights @ value), (weights * error) ** 2, rows["df"].to_numpy(float))
+    named = dict(zip(["value", "low", "high", "p", "error", "df"], tested, strict=True))
+    return {**named, "p_normal": p_of_distance(named["value"], named["error"], math.inf)}
+
+
+def welch(value: float, variances: np.ndarray, df: np.ndarray) -> tuple[float, ...]:
+    """A value with its 95 % interval, two-sided p against 0, standard error and its df.
 
     `variances` of its independent parts, each with `df` degrees of freedom (Welch, Satterthwaite).
     """
@@ -237,7 +315,8 @@ def welch(value: float, variances: np.ndarray, df: np.ndarray) -> tuple[float, f
     error = math.sqrt(variances.sum())
     own_df = float(variances.sum() ** 2 / (variances**2 / df).sum()) if error else math.inf
     half = student(own_df, 0.975) * error
-    return value, value - half, value + half, p_of_distance(abs(value), error, own_df)
+    p = p_of_distance(abs(value), error, own_df)
+    return value, value - half, value + half, p, error, own_df
 
 
 def best_of(values: np.ndarray, error: float, df: int) -> dict[str, float]:

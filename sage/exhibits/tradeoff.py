@@ -12,7 +12,7 @@ from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, WithCoverage, pooled
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
-from sage.rendering.numbers import minus, number_text
+from sage.rendering.numbers import number_text
 from sage.rendering.placement import line_end, placed, touching
 from sage.study import BASE, ResolvedStudy, is_control
 
@@ -131,7 +131,9 @@ def _draw(
     taken: list[np.ndarray] = []
     for row in far.to_dict("records"):
         name, place = row["algorithm"], np.array([row["x"], row["y"]])
-        text = f"{display.title(name)}: " + minus(f"{row['x']:+.1f}, {row['y']:+.1f}")
+        text = f"{display.title(name)}: " + ", ".join(
+            number_text(row[side], "+.1f") for side in "xy"
+        )
         with of_method(axes, name):
             start, end = _point_to(axes, place, limits, styles[name].hex, taken)
         labels.append((name, start, text))

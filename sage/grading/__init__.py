@@ -15,4 +15,5 @@ Status = Settled
 STATUSES: tuple[Status, ...] = get_args(Settled)
 
 MAX_ANSWER = 500
-"""Longest answer to a problem of mathematics, in characters, that is looked at."""
+"""Longest answer to a problem of mathematics, in characters, that is looked at; a longer one that
+is not the gold's very text is `unparsed`."""

@@ -1,7 +1,15 @@
 """Tasks: what is asked, and when it is answered; one class each, with the grader that asks them."""
 
 from sage.tasks.grader import Grader, Sample, Verdict
-from sage.tasks.known import ProblemSet, draw_problems, own_kinds, set_sums, task_files, task_of
+from sage.tasks.known import (
+    ProblemSet,
+    draw_problems,
+    own_kinds,
+    set_sums,
+    stratum_of,
+    task_files,
+    task_of,
+)
 from sage.tasks.task import Task
 
 __all__ = [
@@ -13,6 +21,7 @@ __all__ = [
     "draw_problems",
     "own_kinds",
     "set_sums",
+    "stratum_of",
     "task_files",
     "task_of",
 ]

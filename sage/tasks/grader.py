@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from sage.grading import Status
-from sage.prompting import solution_text
+from sage.prompting import solution_text, thinks_on
 from sage.tasks.known import task_of
+from sage.tasks.task import ByKey
 
 _REMEMBERED = 100_000
 
@@ -42,7 +43,8 @@ class Grader:
     r"""Grades completions, from any thread; remembers the answers it has seen.
 
     `find_answer` takes the answer from a completion, None if there is none: by default the last
-    solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`.
+    solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`. A completion that ends
+    within its thinking has none.
     """
 
     def __init__(self, find_answer: Callable[[str], str | None] = solution_text) -> None:
@@ -59,16 +61,19 @@ class Grader:
 
         `progress` shows a bar over the different answers that are new.
         """
-        asked: list[tuple[str | None, _Question | None]] = []
+        asked: list[tuple[str | None, _Question | Status]] = []
         for completion, gold, kind in samples:
-            answer, longest = self._find_answer(completion), task_of(kind).longest
-            if answer is not None and len(answer) <= longest:
+            answer = None if thinks_on(completion) else self._find_answer(completion)
+            task = task_of(kind)
+            if answer is not None and len(answer) <= task.longest:
                 asked.append((answer, (gold, answer, kind)))
             else:
-                asked.append((answer and answer[:longest], None))
+                says_gold = issubclass(task, ByKey) and (answer or "").strip() == gold.strip()
+                status: Status = "correct" if says_gold else "unparsed"
+                asked.append((answer and answer[: task.longest], status))
         with self._lock:
-            status = self._statuses({question for _, question in asked if question}, progress)
-        return [Verdict(status[q] if q else "unparsed", answer) for answer, q in asked]
+            found = self._statuses({q for _, q in asked if isinstance(q, tuple)}, progress)
+        return [Verdict(found[q] if isinstance(q, tuple) else q, answer) for answer, q in asked]
 
     def _statuses(self, questions: set[_Question], progress: bool) -> dict[_Question, Status]:
         status = {question: self._known[question] for question in questions & self._known.keys()}

@@ -53,6 +53,11 @@ def task_of(kind: str, source: str = "") -> type[Task]:
     return task or _of_user(found, kind)
 
 
+def stratum_of(problem: Problem) -> str:
+    """A problem's level where its task makes so many problems of each level; else empty."""
+    return problem.level if task_of(problem.kind, problem.source).stratified else ""
+
+
 def own_kinds(problems: Iterable[Problem]) -> set[str]:
     """The tasks of a user's own among these problems."""
     return {problem.kind for problem in problems if problem.kind not in KNOWN}
@@ -103,15 +108,16 @@ def _own_or_ours(written: Any, validate: Callable[[Any], Any]) -> Any:
     return task
 
 
-ProblemSet = Annotated[
-    SerializeAsAny[
-        Annotated[
-            ArithmeticSet | SumsSet | RoutesSet | KnightsSet | BenchmarkSet | FileSet | HubSet,
-            Field(discriminator="source"),
-        ]
-    ],
-    WrapValidator(_own_or_ours),
+_Ours = Annotated[
+    ArithmeticSet | SumsSet | RoutesSet | KnightsSet | BenchmarkSet | FileSet | HubSet,
+    Field(discriminator="source"),
 ]
+ProblemSet = Annotated[
+    SerializeAsAny[_Ours],
+    WrapValidator(_own_or_ours, json_schema_input_type=_Ours | OwnTask),
+]
+"""The settings of a problem set, of one of the sources or of a user's own task."""
+
 _SETS: TypeAdapter[Any] = TypeAdapter(ProblemSet)
 
 

@@ -10,9 +10,11 @@ figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz
 what they say together: commit, machine, versions, and the number and seconds of jobs by stage.
 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
-`study.json` with the claims, and `registered.json`. From these alone `--check` computes pass@k,
-differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
-ones, of every kept run if none is named; the exit status is 1 if one is different. `--redraw`
+`study.json` with the claims, and `registered.json`. What was trained is added to
+`reports/known.jsonl`, so that no claim on it counts as registered later. From counts, study and
+claims alone `--check` computes pass@k, differences, chance levels and the verdicts of claims about
+pass@k, and compares them with the kept ones, of every kept run if none is named; the exit status is
+1 if one is different. It also names exploratory claims. `--redraw`
 writes the tables and figures of pass@k, from the counts as well, into a folder. `--refresh` writes
 the kept tables anew by today's rules of intervals and verdicts, which the page beside them then
 says.
@@ -35,8 +37,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sage.claims import known
 from sage.claims.evidence import Measured
-from sage.claims.ledger import guided_of, ledger
+from sage.claims.ledger import ledger
+from sage.claims.registration import Registration, design, read_entries, registration
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
@@ -120,8 +124,38 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
     _pack(target / "manifests.jsonl.gz", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
+    if (reports := target.resolve().parents[1]).name == "reports":
+        known.add(reports, run_of(target))
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / "index.html", page)
+
+
+def run_of(folder: Path) -> known.Earlier:
+    """A kept run with its policies, for the list of what is known."""
+    ended = json.loads((folder / "run.json").read_text(encoding="utf-8"))["ended"]
+    name = "/".join(folder.resolve().parts[-3:])
+    return known.earlier_of(design(kept_study(folder)), name, ended)
+
+
+def registration_of(folder: Path) -> Registration:
+    """The registration of a kept run, with what was known; entries of older code do not say it."""
+    study, claims = kept_study(folder), kept_claims(folder)
+    earlier, entries = known.kept_earlier(folder.resolve().parents[1]), []
+    for one in read_entries(Results(folder).registered):
+        times = dict.fromkeys(one["claims"], str(one["time"]))
+        then = known.known_of(claims, study, design(study), earlier, times)
+        entries.append({"known": then, **one})
+    with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
+        jobs = [json.loads(line) for line in lines]
+    return registration(entries, (job["started"] for job in jobs if job["stage"] == "rl"))
+
+
+def labels(folder: Path) -> dict[str, str]:
+    """Whether each claim of a kept run is registered, or exploratory and since when known."""
+    rows = pd.read_csv(folder / "claims.csv").drop_duplicates("claim")
+    asked = registration_of(folder)
+    pairs = zip(rows["claim"], rows["claim_sha256"], strict=True)
+    return {name: asked.label(name, content) for name, content in pairs}
 
 
 def _beside(target: Path, link: re.Match[str]) -> str:
@@ -207,13 +241,8 @@ def redraw(folder: Path, target: Path) -> list[str]:
 
 
 def refresh(folder: Path) -> None:
-    """Write a kept run's tables from its counts by today's rules; doses stay, and what claims say.
-
-    Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
-    """
+    """Write a kept run's tables from its counts by today's rules; doses and words stay."""
     tables = recomputed(folder)
-    if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
-        raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
@@ -255,6 +284,11 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
                 own = str(kept.at[at, column])
                 if not pd.isna(value) and not np.isclose(float(own), value, 1e-5):
                     kept.at[at, column] = repr(float(value))
+        else:
+            kept[column] = [
+                rows[column].get(place, own)
+                for place, own in zip(places, kept[column], strict=True)
+            ]
     return kept
 
 
@@ -270,8 +304,7 @@ def _constant_histories(
 def check(folder: Path) -> list[str]:
     """What differs between a kept run and its numbers from counts, a line for each column.
 
-    How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
-    taken from what is kept, and so is what its primary contrast alone would say.
+    How strongly a guide acted is not in the counts, so a note on its dose is not compared.
     """
     names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
     missing = [f"{name}.csv: is missing" for name in KEYS if name not in (*names, "support")]
@@ -286,14 +319,6 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         keys, new, kept = KEYS[name], tables[name], pd.read_csv(file)
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
-            study, asked = kept_study(folder), kept_claims(folder)
-            untested = {
-                claim
-                for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
-                if guided_of(study, asked[claim].primary.method, asked[claim].primary.other)
-            }
-            verdict = new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
-            new = new.assign(verdict=verdict)
         one, two = (
             table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
             .set_index(keys)
@@ -303,10 +328,6 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         if not one.index.equals(two.index):
             faults.append(f"{name}.csv: {len(one)} rows are kept, {len(two)} others computed")
             continue
-        if name == "claims":  # where the dose is too small, nothing is said to be no difference
-            weak = (one["verdict"] == "untested at this dose") & (one["role"] == "primary")
-            for column in {"place_verdict", "worked_verdict"} & {*one}:
-                two.loc[weak, column] = one.loc[weak, column]
         for column in [column for column in COMPARED if column in one]:
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
@@ -392,10 +413,14 @@ def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
                 print(", ".join(redraw(folder, given.redraw)))
             faults = check(folder)
             failed = failed or bool(faults)
+            told = labels(folder).items() if Results(folder).registered.exists() else ()
+            late = [f"{name} is {label}" for name, label in told if label != "registered"]
             said = "\n  ".join(faults) or "the kept numbers and verdicts follow from counts"
-            print(f"{folder}: {said}", flush=True)
+            print(f"{folder}: {said}", *late, sep="\n  ", flush=True)
         return int(failed)
     if not given.target:
         parser.error("name the results and the folder to write, or --check FOLDER")
     keep(given.results, given.target, given.figure, given.note)
+    for name, label in labels(given.target).items():
+        print(f"{name}: {label}")
     return 0

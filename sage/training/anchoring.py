@@ -21,8 +21,8 @@ from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.runtime.faults import Fault
 from sage.training.drawing import OLD, ProcessSlices
+from sage.training.first_call import FirstCall
 from sage.training.shaping import Estimator, Shaping, loss_mask
-from sage.training.start import FirstCall
 from sage.training.tallies import Tally
 
 REFERENCE = "ref_per_token_logps"
@@ -360,8 +360,7 @@ class DoseTally:
         groups = self._accelerator.gather(groups.masked_fill(outside, -1)).cpu()
         rows = self._accelerator.gather(torch.stack([advantages.float(), *sums], dim=1)).cpu()
         moment, before, width = self._now
-        # A generation may take several steps, a step several generations, and a stopwatch changes
-        # methods within a step.
+        # A generation may take several steps, and a step several generations.
         if (moment != call.moment and before != generation) or width != len(sums):
             self._groups, self._rows = groups[:0], rows[:0]
         self._now = (call.moment, generation, len(sums))

@@ -99,6 +99,8 @@ def test_what_does_not_fit_is_named() -> None:
         chance_level([{}, {}], problems_with("1"), 4, KS)
     with pytest.raises(ValueError, match="from 0 to 4"):
         chance_level([{"2": 5}, {}], problems_with("1", "2"), 4, KS)
+    with pytest.raises(ValueError, match="'program'"):  # never a level of 0 that was not found
+        chance_level([{}], [replace(problems_with("1")[0], kind="program")], 4, KS)
 
 
 def test_the_controls_of_a_run() -> None:

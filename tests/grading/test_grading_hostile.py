@@ -115,6 +115,33 @@ def test_bombs_take_no_time_and_are_not_right(grader: Grader) -> None:
     assert statuses(grader, [("x+1", "1+x")]) == ["correct"]
 
 
+def joined(form: str, joint: str, count: int) -> str:
+    return joint.join(form.replace("N", str(n)).replace("M", str(n + 1)) for n in range(count))
+
+
+MANY = {
+    "a list": joined("N", ",", 120),
+    "a set": rf"\{{{joined('N', ',', 120)}\}}",
+    "a union of sets": joined(r"\{N\}", r"\cup", 50),
+    "intervals": joined("(N,M)", r"\cup", 45),
+    "values by name": joined("x=N", " or ", 55),
+    "half lines": joined("x>N", " or ", 55),
+    "bands": joined("N<x<M", " or ", 38),
+    "all but some": rf"\mathbb{{R}}\setminus\{{{joined('N', ',', 120)}\}}",
+    "roots": r"\{" + joined(r"\sqrt{N}", ",", 48) + r"\}",
+    "two signs": joined(r"\pm N", ",", 70),
+}
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_sets_of_many_numbers_take_no_time(many: str) -> None:
+    assert len(MANY[many]) <= MAX_ANSWER
+    grader, start = Grader(), time.process_time()
+    golds = ("x>3", r"x\ne 3", "[0,1]", r"\{1,2\}")
+    assert "correct" not in statuses(grader, [(gold, MANY[many]) for gold in golds])
+    assert time.process_time() - start < 0.5
+
+
 def test_a_batch_of_different_towers_takes_seconds(grader: Grader) -> None:
     towers = [
         f"{a}^{{{b}^{{{c}^{d}}}}}" for a in "6789" for b in "6789" for c in "789" for d in "89"

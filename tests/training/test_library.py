@@ -248,7 +248,7 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
     of_package = {name for name in packed if ".dist-info/" not in name}
     assert of_package == {*modules, *DATA}
     code = (
-        "import sage; from sage.method.guides import BranchGuide; from sage.grading import Grader\n"
+        "import sage; from sage.method.guides import BranchGuide; from sage.tasks import Grader\n"
         "from sage.training.shaping import Shaping\n"
         "Shaping(guide=BranchGuide())\n"
         "print(Grader().grade('<SOLUTION>1/2</SOLUTION>', r'\\frac{1}{2}', 'math').status)\n"

@@ -21,8 +21,8 @@ from sage.training.anchoring import (
     guide_pushes,
 )
 from sage.training.credit import SAMPLED, Correction, SamplerFault, correct, gap_log
+from sage.training.first_call import WrongGuide
 from sage.training.shaping import Shaping
-from sage.training.start import WrongGuide
 from sage.training.tallies import Solved, StepLog, Tally
 
 CLAMP = (0.5, 2.0)

@@ -48,7 +48,7 @@ from sage.training.processes import dumped, loaded
 
 REPORT = "http://127.0.0.1:9"
 
-OF_TRAINING = {"gradient_norms", "training", "step_times", "learned_guide"}
+OF_TRAINING = {"gradient_norms", "training", "learned_guide"}
 """Kinds of exhibits that show numbers of training, and read no completion."""
 
 pytestmark = [pytest.mark.timeout(900)]
@@ -114,8 +114,6 @@ def test_hostile_completions_stay_text_in_every_exhibit(
         read = [pd.read_parquet(path)["completion"] for path in dict.fromkeys(paths)]
         sampler.drawn = 0
         settings = {**study.study.exhibits[name].model_dump(), "title": ""}
-        if kind.kind == "step_times":
-            settings["rounds"] = 6
         if kind.measures:
             folders = results.measured(name), results.exhibit_shards(name)
             own, manifest = kind.settings(study, name), Manifest({}, 1, 0.0)

@@ -114,18 +114,16 @@ wildcard_constraints:
     exhibit=one_of(STUDY.study.exhibits),
 
 
-# On a cluster these run where Snakemake runs, not in the queue. `excerpts` is not among them,
-# because it reads every sample.
+# On a cluster these run where Snakemake runs, not in the queue. `report` is not among them, because
+# it reads every sample.
 localrules:
     # They may need the network, which compute nodes often lack.
     problems,
     fetch,
     examples,
     # They take seconds.
-    overlaps,
     decontaminate,
     adopt,
-    page,
     report_partial,
     # They are asked for by name, and print or pack what is there.
     registered,
