@@ -18,13 +18,13 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Seri
 from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
 from sage.problems.entries import Benchmark, BenchmarkSet
-from sage.problems.sets import ProblemSet
 from sage.results import Results, Run
 from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import RL, Evaluation, Model
 from sage.study.watch import Watch
+from sage.tasks import ProblemSet
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
 """An exhibit of any kind that the validation context knows."""

@@ -20,7 +20,6 @@ from trainers import odd_sum
 from trl import GRPOConfig
 
 from sage.evaluation.pass_at_k import pass_at_k_with_intervals
-from sage.grading import Grader
 from sage.method.anchors import K2
 from sage.method.credit import K1InReward
 from sage.method.guides import BranchGuide
@@ -31,6 +30,7 @@ from sage.runtime.manifest import hardware
 from sage.sampling.interface import complete
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Sampling
+from sage.tasks import Grader
 from sage.training.drawers import transformers_rollouts
 from sage.training.rewards import graded_reward
 from sage.training.shaping import Shaping
@@ -274,7 +274,7 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
     of_package = {name for name in packed if ".dist-info/" not in name}
     assert of_package == {*modules, *DATA}
     code = (
-        "import sage; from sage.method.guides import BranchGuide; from sage.grading import Grader\n"
+        "import sage; from sage.method.guides import BranchGuide; from sage.tasks import Grader\n"
         "from sage.training.shaping import Shaping\n"
         "Shaping(guide=BranchGuide())\n"
         "print(Grader().grade('<SOLUTION>1/2</SOLUTION>', r'\\frac{1}{2}', 'math').status)\n"
