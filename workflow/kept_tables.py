@@ -26,7 +26,6 @@ from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study, load_study, shows
 from sage.exhibits.kind import Display
 from sage.study import BASE
-from sage.tasks.sums import SumsSet
 from sage.tools.keep import ROOT
 from workflow import alignment_tables
 
