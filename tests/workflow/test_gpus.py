@@ -40,7 +40,7 @@ def test_shapes_have_the_published_numbers_of_weights() -> None:
 def entry(parameters: float, speed: float, **changes: Any) -> dict[str, Any]:
     """A made-up measurement."""
     own = {"gpu": "H100", "stage": "rl", "engine": "vllm", "precision": "bfloat16", "rows": 8}
-    own |= {"parameters": int(parameters), "tokens_per_second": speed, "of": "made up"}
+    own |= {"parameters": int(parameters), "tokens_per_second": speed, "of": "x"}
     return own | changes
 
 
@@ -61,7 +61,7 @@ ENTRIES = [entry(1e9, 4000.0), entry(4e9, 2000.0), entry(1e9, 9.0, precision="fl
 )
 def test_only_the_like_that_was_measured_has_a_speed(changed: Any, speed: float | None) -> None:
     found = speed_of(replace(Work("rl", "vllm", "bfloat16", 10**9), **changed), ENTRIES)
-    assert found == (None if speed is None else (speed, "measured on an H100: made up"))
+    assert found == (None if speed is None else (speed, "measured on an H100: x"))
 
 
 def test_what_a_gpu_measures_in_parts_becomes_data_of_the_plan(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_plan_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     night = study_of("night")
     found = by_stage(night, tmp_path)
     assert found["rl"].tokens_per_second == 5000.0
-    assert found["rl"].source == "measured on an H100: made up"
+    assert found["rl"].source == "measured on an H100: x"
     assert found["sample"].tokens_per_second == night.study.models["qwen_math_1_5b"].job.sampling
     assert found["sample"].source.startswith("assumed in the study's job sections: nothing of this")
 
