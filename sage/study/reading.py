@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from sage.faults import listed, mapping, type_faults, validated
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
 from sage.runtime.files import text_sum
@@ -22,7 +23,6 @@ from sage.study.algorithms import Algorithm
 from sage.study.conflicts import conflicts, exhibit_conflicts
 from sage.study.derived import of_their_own, whole_methods
 from sage.study.exhibit import KINDS, Exhibit
-from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.models import Model
 from sage.study.open_choices import with_answers
 from sage.study.parsed import StudyError

@@ -28,7 +28,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,6 +46,7 @@ from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
 from sage.exhibits import kept_study, kind_of, load_study, write_piece
+from sage.exhibits.equal_accuracy import EqualAccuracyTable
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.faults import Fault
@@ -217,17 +218,34 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
     return tables | {"claims": ledger(claims, study, measured)}
 
 
-def redraw(folder: Path, target: Path) -> list[str]:
-    """Write a kept run's tables and figures of pass@k from its counts; their names."""
+def redraw(
+    folder: Path, target: Path, tables: Mapping[str, pd.DataFrame] | None = None
+) -> list[str]:
+    """Write a kept run's tables and figures of pass@k, of what is compared at equal accuracy among
+    them, from its counts; their names."""
     study, names = kept_study(folder), []
     with TemporaryDirectory() as scratch:
         measured = Path(scratch)
-        for name, table in recomputed(folder).items():
+        for name, table in (tables or recomputed(folder)).items():
             table.to_parquet(measured / f"{name}.parquet", index=False)
+        counts = read_frame(folder / "counts.parquet")
         for name in study.study.exhibits:
-            if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
+            kind, place = kind_of(study, name), measured
+            if isinstance(kind, EqualAccuracyTable):
+                place = measured / name
+                place.mkdir()
+                own = counts[
+                    (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
+                ]
+                file = folder / f"{name}_counts.parquet"
+                drawn = read_frame(file) if file.exists() else None
+                if kind.with_model and drawn is None:
+                    continue
+                for frame, table in kind.of_counts(kind.settings(study, name), own, drawn).items():
+                    table.to_parquet(place / f"{frame}.parquet", index=False)
+            elif not isinstance(kind, ShowsPassAtK) or kind.measures:
                 continue
-            given = study, name, "", [measured], ROOT / "reports/paper"
+            given = study, name, "", [place], ROOT / "reports/paper"
             for pieces, end in ((kind.tables(), "csv"), (kind.figures(), "svg")):
                 if "" in pieces:
                     write_piece(*given, target / f"{name}.{end}")
@@ -250,6 +268,10 @@ def refresh(folder: Path) -> None:
             again = kind_of(study, name).recomputed(study, name, counts, pd.read_csv(file))
             for suffix, table in again.items():
                 _write(folder / f"{name}{suffix}.csv", table, digits=None)
+    with TemporaryDirectory() as drawn:
+        for name in redraw(folder, Path(drawn), tables):
+            if (folder / name).exists():
+                shutil.copyfile(Path(drawn) / name, folder / name)
     page = folder / "index.html"
     if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
         text = _REFRESHED.sub("", text)

@@ -21,7 +21,6 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
-from sage.grading import Grader
 from sage.method.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
@@ -32,6 +31,7 @@ from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
 from sage.study import RL, Algorithm
 from sage.study.algorithms import needs_hints, needs_strategies
+from sage.tasks import Grader, own_kinds, task_files
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
 from sage.training.credit import Correction
@@ -98,7 +98,8 @@ def train_rl(
         allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        made_from = sources(parent, problems, algorithm, reference)
+        own = task_files(own_kinds(problems))
+        made_from = sources(parent, problems, algorithm, reference, own)
         claim(scratch, [manifest.settings, seed, made_from])
     config.distributed_state.wait_for_everyone()
     trainer = build_trainer(
@@ -327,6 +328,7 @@ def grpo_config(
         optim=OPTIMIZERS[settings.optimizer],
         bf16=settings.precision == "bfloat16",
         gradient_checkpointing=settings.gradient_checkpointing,
+        disable_dropout=True,  # else the policy is none that draws, nor its own reference
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
         fsdp=cast(Any, shards_weights(settings, processes)),  # typed as text, but a switch

@@ -11,7 +11,7 @@ import yaml
 from study_edits import ALGORITHMS, DROPPED, STUDY, edit, message_of
 
 from sage.exhibits import load_study
-from sage.study.faults import type_faults
+from sage.faults import type_faults
 
 ROW = {"title": "A new row", "loss": "grpo", "kl": "none"}
 

@@ -30,7 +30,7 @@ from sage.exhibits import (
     tables_of,
     write_piece,
 )
-from sage.grading import STATUSES, Grader
+from sage.grading import STATUSES
 from sage.problems.entries import DataFile, HubFiles
 from sage.problems.record import Problem, read_problems, write_problems
 from sage.report import browser
@@ -42,6 +42,7 @@ from sage.sampling import transformers_engine
 from sage.sampling.interface import Completion
 from sage.study import RL, ResolvedStudy, StudyError
 from sage.study.bases import HubBase, PackageBase
+from sage.tasks import Grader
 from sage.tools.archive import write_archive
 from sage.training.processes import dumped, loaded
 
