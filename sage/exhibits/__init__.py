@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
+from sage.exhibits.kind import Display, Files, Kind, Measuring, Shows
 from sage.fields import nearest
 from sage.results import Results
 from sage.runtime.dependencies import module_files
@@ -87,7 +87,7 @@ def kind_class(kind: str) -> type[Kind]:
             "beside the Snakefile or an installed package"
         ) from error
     if not (isinstance(imported, type) and issubclass(imported, Kind)) or (
-        not hasattr(imported, "measure") and imported.evaluated is Kind.evaluated
+        imported.measure is Kind.measure and imported.evaluated is Kind.evaluated
     ):
         raise ValueError(
             f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
@@ -203,7 +203,6 @@ def measure(
     """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
     not at all."""
     kind = kind_class(exhibit["kind"]).model_validate(exhibit)
-    assert isinstance(kind, Measures)
     with atomic_directory(folder) as temporary:
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
 
