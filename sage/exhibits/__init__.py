@@ -2,9 +2,9 @@
 
 The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
 claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a subclass of
-`sage.exhibits.kind.Kind` in a file beside the Snakefile. The rules and the partial report make
-files by the same functions (`measure`, `write_piece`), so both show the same
-numbers.
+`sage.exhibits.kind.Kind` in a file beside the Snakefile. What one question alone shows is in the
+folder of its answer, as `reports.dose.dose_grid:DoseFigure`. The rules and the partial report make
+files by the same functions (`measure`, `write_piece`), so both show the same numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
 from sage.named import Named
 from sage.results import Results
 from sage.runtime.dependencies import module_files
-from sage.runtime.files import atomic_directory
+from sage.runtime.files import ROOT, atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, reading
 from sage.study.kept import updated
@@ -39,11 +39,8 @@ KINDS = {
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
-    "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
     "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
-    "paper_tests": "sage.exhibits.paper_tests:PaperTests",
-    "optimum": "sage.exhibits.optimum:OptimumTable",
     "guide_dose": "sage.exhibits.guide_dose:GuideDoseTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
@@ -114,7 +111,7 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
 def kept_study(folder: Path) -> ResolvedStudy:
     """The study of a kept run, of this version or an earlier one; its own classes may lie in the
     folder of its question. Raises as `updated` does."""
-    reading.import_from(folder, folder.parent)
+    reading.import_from(folder, folder.parent, ROOT)
     return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
 
 

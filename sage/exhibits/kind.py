@@ -344,6 +344,13 @@ class Kind(Exhibit, Shows):
         """What the page says first of the frames of the tables `tells`."""
         return Findings()
 
+    def recomputed(
+        self, study: ResolvedStudy, name: str, counts: pd.DataFrame, kept: pd.DataFrame
+    ) -> Mapping[str, pd.DataFrame]:
+        """Its tables by suffix, computed again from the counts of a kept run and its `kept` table,
+        if its measurement is a function of these."""
+        return {}
+
     def at_each_k(self, display: Display, metrics: pd.DataFrame) -> PageTable | None:
         """pass@k of its methods from the study's pooled metrics, a column for each k, if its
         figures are curves over k: the page shows the column that a slider chooses."""

@@ -69,8 +69,9 @@ def load_study(
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
-    # For classes in files beside the study and what it extends.
-    import_from(*(file.parent for file in (written.file, *lineage(study, config_folder))))
+    # For classes in files beside the study and what it extends, or in the repository's.
+    files = (written.file, *lineage(study, config_folder))
+    import_from(*(file.parent for file in files), config_folder.parent)
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)

@@ -204,6 +204,11 @@ class ResolvedStudy(Strict):
             return {**settings.model_dump(), "entry": entry.model_dump()}
         return settings.model_dump()
 
+    def trained_strata(self, model: str) -> list[str]:
+        """The strata of the problems that RL trains the model on; none where they have none."""
+        rl = self.model(model).rl
+        return list(self.problem_set(rl.problems).get("strata") or ()) if rl else []
+
     def methods(self, model: str) -> list[str]:
         """Methods of the model's main table: `base` first, then its methods."""
         return [BASE, *self.model(model).algorithms]

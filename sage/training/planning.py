@@ -22,7 +22,6 @@ from trl.trainer.utils import pad
 from sage.method.advantages import Centred, GroupNormalised, Groups
 from sage.method.planners import Chosen, Draw, Drawn, Planner
 from sage.training.drawing import (
-    GUIDED,
     OLD,
     PARTS,
     Examples,
@@ -32,43 +31,6 @@ from sage.training.drawing import (
     take_rows,
 )
 from sage.training.shaping import Shaping
-
-
-def check_planner(planner: Planner, columns: Sequence[str], has_advantage: bool, args: Any) -> None:
-    """Raise ValueError for what the planner cannot work with.
-
-    `columns` are the data set's, `args` TRL's settings; `has_advantage` says whether this project
-    computes the advantages.
-    """
-    name = f"the planner {type(planner).__name__}"
-    if getattr(planner, "needs_guidance", False) and GUIDED not in columns:
-        raise ValueError(
-            f"{name} draws under a prompt with guidance, but the data set has no "
-            f"column {GUIDED!r}, only {sorted(columns)}; add it, or choose another planner"
-        )
-    if getattr(planner, "ragged", True):
-        if args.use_vllm and args.vllm_mode == "server":
-            raise ValueError(
-                f"{name} draws unequal numbers of completions, but a vLLM server "
-                "is asked for G of each prompt; set vllm_mode to 'colocate'"
-            )
-        if args.use_adaptive_entropy or (args.entropy_coef and args.top_entropy_quantile < 1.0):
-            raise ValueError(
-                f"{name} fills rows up, and their entropy is taken out of the loss as that of all "
-                "tokens at a fixed weight; set use_adaptive_entropy=False, and "
-                "top_entropy_quantile=1.0 or entropy_coef=0.0"
-            )
-        if args.gradient_accumulation_steps > 1 and (args.loss_type == "bnpo" or args.entropy_coef):
-            raise ValueError(
-                f"{name} can leave a micro-batch without a completion, and loss bnpo and the "
-                "entropy bonus are means over micro-batches; set gradient_accumulation_steps=1, or "
-                "another loss_type and entropy_coef=0.0"
-            )
-        if not has_advantage and args.scale_rewards == "batch":
-            raise ValueError(
-                f"{name} needs advantages of single groups; set scale_rewards to "
-                "'group' or 'none', not 'batch'"
-            )
 
 
 class Generation:

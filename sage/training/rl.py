@@ -328,6 +328,7 @@ def grpo_config(
         optim=OPTIMIZERS[settings.optimizer],
         bf16=settings.precision == "bfloat16",
         gradient_checkpointing=settings.gradient_checkpointing,
+        disable_dropout=True,  # else the policy is none that draws, nor its own reference
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
         fsdp=cast(Any, shards_weights(settings, processes)),  # typed as text, but a switch
