@@ -230,8 +230,8 @@ class Shows:
 
     @property
     def contents(self) -> str:
-        """What its files contain, in a few sentences, which its docstring ends with: the caption in
-        `snakemake --report`, and of its figures on the page."""
+        """What its files contain, in a few sentences, which its docstring ends with: the caption of
+        its figures on the page, and its label in `snakemake --report` where it has no title."""
         return " ".join((inspect.getdoc(type(self)) or "").split("\n\n")[-1].split())
 
     @property
