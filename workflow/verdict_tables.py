@@ -96,9 +96,9 @@ def findings(text: str) -> pd.DataFrame:
         column = column or next(each for each in fill_numbers.SHOWN if each in row)
         low, high = (row.get(f"{column}_{end}", row[end]) for end in ("low", "high"))
         own = row.get("p", np.nan) if column in ("effect", "value") else np.nan
-        df = min(int(row[size]) for size in ("runs", "n", "n_seeds") if size in row) - 1
-        error = (high - low) / (2 * student(df, 0.975))
-        p = own if own == own else p_of_distance(row[column], error, df)
+        if (p := own) != own:
+            df = min(int(row[size]) for size in ("runs", "n", "n_seeds") if size in row) - 1
+            p = p_of_distance(row[column], (high - low) / (2 * student(df, 0.975)), df)
         found.setdefault(
             (round(low, 6), round(high, 6)),
             {"query": span["query"].rpartition(",")[0], "p": p, "own": own == own},

@@ -35,8 +35,15 @@ from sage.claims.verdicts import (
     of_finding,
     two_states,
 )
-from sage.evaluation.histories import STAGES, History, read_histories, stage_means
-from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
+from sage.evaluation.histories import (
+    IN_REWARD,
+    LEAST_DOSE,
+    LEAST_DOSE_IN_LOSS,
+    STAGES,
+    History,
+    read_histories,
+    stage_means,
+)
 from sage.rendering.labels import method_title
 from sage.rendering.numbers import number_text, percent, too_small
 from sage.runtime.files import atomic_file, write_text_atomic
@@ -183,7 +190,7 @@ def judged(
 
 def _weak_guide(test: Comparison, study: ResolvedStudy, histories: Histories) -> Weak | None:
     """What of a test's guides is too weak for it, where it is of policies that the study has."""
-    if test.exhibit not in study.study.exhibits or not test.of_policies:
+    if test.exhibit not in study.study.exhibits:
         return None
     return too_weak(study, test.models(study), test.method, test.other, histories)
 

@@ -134,7 +134,7 @@ class CostFreeBaselines(EqualAccuracyTable):
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ("evaluated", "base", "problems")
+    needs: ClassVar[tuple[str, ...]] = ("samples", "base", "problems")
     tells: ClassVar[tuple[str, ...]] = ("",)
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.mixtures",
@@ -151,9 +151,15 @@ class CostFreeBaselines(EqualAccuracyTable):
         return self.snapshots
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The policies are the baseline's."""
+        """The policies are the baseline's; its samples are among those of the methods."""
         own = [results.policy(run) for run in study.runs_of(self.model, self.baseline)]
-        return {**super().inputs(study, results, name), "policies": own}
+        rows = {*self.methods_of(study), self.baseline}
+        drawn = [
+            results.samples(run, benchmark)
+            for run, benchmark in study.evaluated_runs(self.model)
+            if benchmark == self.benchmark and run.algorithm in rows
+        ]
+        return {**super().inputs(study, results, name), "policies": own, "samples": drawn}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         draws = study.evaluation(self.model).draws()
@@ -168,7 +174,7 @@ class CostFreeBaselines(EqualAccuracyTable):
         drawn, tokens = rival_counts(
             sampler, job.files["policies"], self.snapshots, self.temperatures
         )
-        counts = job.counts({BASE, self.baseline, *job.settings["rows"]})
+        counts = job.counts_of_samples()
         job.write(**self.of_counts(job.settings, counts, drawn), drawn=drawn)
         job.write_manifest(tokens)
 

@@ -46,8 +46,6 @@ from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
 from sage.exhibits import kept_study, kind_of, load_study, write_piece
-from sage.exhibits.dose import DoseFigure
-from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.equal_accuracy import EqualAccuracyTable
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
@@ -81,9 +79,6 @@ COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdi
 COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
 """Columns that `--check` compares, and what names a row, by table."""
-
-OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
-"""Columns of a dose table that come from histories."""
 
 REFRESHED = (
     "The tables beside this page were computed again by later rules: some of their intervals are "
@@ -269,18 +264,9 @@ def refresh(folder: Path) -> None:
         _write(support, tables["support"], digits=None)
     study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
     for name in study.study.exhibits:
-        if isinstance(kind := kind_of(study, name), DoseFigure):
-            kept = pd.read_csv(folder / f"{name}.csv")
-            here = (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
-            effects, slopes = dose_tables(
-                counts[here & counts["algorithm"].isin([*kept["algorithm"], *kept["other"]])],
-                _constant_histories(kept, counts),
-                [Cell(**cell) for cell in kind.settings(study, name)["cells"]],
-                kind.settings(study, name)["ks"],
-                study.study.evaluation.bootstrap,
-            )
-            effects[OF_TRAINING] = kept[OF_TRAINING]
-            for suffix, table in {"": effects, "_slopes": slopes}.items():
+        if (file := folder / f"{name}.csv").is_file():
+            again = kind_of(study, name).recomputed(study, name, counts, pd.read_csv(file))
+            for suffix, table in again.items():
                 _write(folder / f"{name}{suffix}.csv", table, digits=None)
     with TemporaryDirectory() as drawn:
         for name in redraw(folder, Path(drawn), tables):
@@ -312,15 +298,6 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
                 for place, own in zip(places, kept[column], strict=True)
             ]
     return kept
-
-
-def _constant_histories(
-    kept: pd.DataFrame, counts: pd.DataFrame
-) -> dict[tuple[str, int], list[dict[str, float]]]:
-    """One step for each run of a dose table, with the means that were kept of its histories."""
-    runs = counts[["algorithm", "train_seed"]].drop_duplicates().itertuples(index=False)
-    doses = kept.drop_duplicates("algorithm").set_index("algorithm")["guide_dose"]
-    return {(name, seed): [{"guide_dose": float(doses.get(name, np.nan))}] for name, seed in runs}
 
 
 def check(folder: Path) -> list[str]:

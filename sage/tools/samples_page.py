@@ -28,7 +28,7 @@ from sage.rendering.table import Column, Table, points_cell, share_cell, table_o
 from sage.report.loader import read_sources
 from sage.report.page import rendered
 from sage.runtime.files import ROOT, atomic_file, write_text_atomic
-from sage.tools.compare_samples import basis, pairing, shown_k
+from sage.tools.pairing import basis, pairing, shown_k
 
 TEMPLATE = "samples.html.j2"
 REPORTS = ROOT / "reports"

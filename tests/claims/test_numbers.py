@@ -21,7 +21,9 @@ PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("repo
 
 
 def words_of(page: Path) -> int:
-    return len(re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8")).split())
+    """Words that a reader meets, without the list of tables at the end."""
+    text = fill_numbers.LINKS.sub("", page.read_text(encoding="utf-8"))
+    return len(re.sub(r"<!--.*?-->", "", text).split())
 
 
 @pytest.mark.lint
@@ -236,7 +238,8 @@ def test_the_figure_is_that_of_the_counts(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_pages_can_be_read_in_minutes() -> None:
-    limits = {ROOT / "README.md": 800, ROOT / "reports/README.md": 1200}
+    limits = {ROOT / "README.md": 700, ROOT / "reports/README.md": 1200}
+    limits[ROOT / "reports/paper/README.md"] = 750  # five tests and their pools
     assert [page for page in PAGES if words_of(page) > limits.get(page, 600)] == []
 
 

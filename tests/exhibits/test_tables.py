@@ -136,20 +136,6 @@ class TestMeasures(MeasuredFrames):
         caption = table_of(a_study(), "table5", stages=stages).caption
         assert "0.9375 with 5 runs. Methods trained once have no range." in caption
 
-    def test_costs_are_over_the_first_row(self) -> None:
-        document = table_of(a_study(), "overhead", times=self.TIMES)
-        table = document.frame
-        assert table["title"].tolist() == ["GRPO", "Branch"]
-        assert table["seconds"].tolist() == [1.0, pytest.approx(1.02)]
-        assert math.isnan(table["excess"][0])
-        assert table["excess"][1] == pytest.approx(0.02)
-        latex = latex_table(document.table, document.caption)
-        assert r"Method & Seconds & Overhead (\%) \\" in latex
-        assert r"GRPO & 1.000 & -- \\" in latex
-        assert r"Branch & 1.020 & +2.0 \\[-2pt]" in latex
-        assert r"{\scriptsize +1.0 to +3.0}" in latex
-        assert "8 rounds on one machine" in latex
-
     def test_tails_are_of_each_problem_and_against_the_base(self) -> None:
         found = tail_table(self.PERPLEXITIES)
         document = table_of(a_study(), "figure7", tails=found)

@@ -11,14 +11,15 @@ from sage.exhibits.kind import Findings
 from sage.rendering.forest import Line
 from sage.rendering.table import Table
 from sage.report.opening import TOLD, opening
-from sage.study import Choice, ResolvedStudy
+from sage.study import ResolvedStudy
+from sage.study.choices import Reward
 
-OVERLONG = Choice(kind="overlong", settings={"margin_tokens": 4})
+OVERLONG = Reward(kind="overlong", settings={"margin_tokens": 4})
 
 
 def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
     """The study with methods (`no_kl`) that are rewarded for tags alone."""
-    tagged = {"rewards": [Choice(kind="tagged"), OVERLONG]}
+    tagged = {"rewards": [Reward(kind="tagged"), OVERLONG]}
     rows = {name: study.algorithms[name].model_copy(update=tagged) for name in names or ("no_kl",)}
     return changed(study, rows)
 

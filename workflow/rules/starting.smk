@@ -221,6 +221,8 @@ def say_results():
 
     for asked in workflow.dag.targetrules:
         files = [*asked.output] or ([*asked.input] if asked.norun else [])
+        for name in NAMED.get(asked.name, ()):
+            files += exhibit_files(name, RESULTS.partial)
         for line in ending(asked.name, [*map(str, files)], RESULTS):
             print(line, flush=True)
     for line in compare(workflow.dag.jobs, RESULTS.folder).lines(
