@@ -2,9 +2,9 @@
 
 The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
 claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a subclass of
-`sage.exhibits.kind.Kind` in a file beside the Snakefile. The rules and the partial report make
-files by the same functions (`measure`, `write_piece`), so both show the same
-numbers.
+`sage.exhibits.kind.Kind` in a file beside the Snakefile. What one question alone shows is in the
+folder of its answer, as `reports.dose.dose_grid:DoseFigure`. The rules and the partial report make
+files by the same functions (`measure`, `write_piece`), so both show the same numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
 from sage.fields import nearest
 from sage.results import Results
 from sage.runtime.dependencies import module_files
-from sage.runtime.files import atomic_directory
+from sage.runtime.files import ROOT, atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, reading
 from sage.study.kept import updated
@@ -39,16 +39,14 @@ KINDS = {
     "perplexity": "sage.exhibits.perplexity:PerplexityFigure",
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
-    "step_times": "sage.exhibits.step_times:StepTimesTable",
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
-    "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
     "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
-    "paper_tests": "sage.exhibits.paper_tests:PaperTests",
-    "optimum": "sage.exhibits.optimum:OptimumTable",
     "guide_dose": "sage.exhibits.guide_dose:GuideDoseTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
+
+CONTAMINATION = "contamination"
 
 EVERY_REPORT = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
@@ -58,7 +56,7 @@ EVERY_REPORT = {
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.settings:OpenChoicesTable",
-    "contamination": "sage.exhibits.every_report:ContaminationTable",
+    CONTAMINATION: "sage.exhibits.every_report:ContaminationTable",
     "chance": "sage.exhibits.every_report:ChanceTable",
     "grading": "sage.exhibits.every_report:GradingTable",
     "support": "sage.exhibits.every_report:SupportTable",
@@ -67,6 +65,9 @@ EVERY_REPORT = {
 
 OF_SAMPLES = ("chance", "grading")
 """Those of them that are about samples, whatever drew them."""
+
+OF_PAPER = ("figure1", "figure5", "appendix_c", "estimators", "readings")
+"""Those of them that are about the paper: its theory and what it leaves open."""
 
 PAPER = "_paper"
 """Suffix of the table that compares an exhibit with the paper's numbers."""
@@ -92,6 +93,11 @@ def kind_class(kind: str) -> type[Kind]:
             f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
             "`evaluated`"
         )
+    if imported.with_model and "evaluated" in imported.needs:
+        raise ValueError(
+            f"{kind!r} needs a model, so it is measured before the report, which makes what was "
+            "`evaluated`: let it need `samples`"
+        )
     return imported
 
 
@@ -113,14 +119,16 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
 def kept_study(folder: Path) -> ResolvedStudy:
     """The study of a kept run, of this version or an earlier one; its own classes may lie in the
     folder of its question. Raises as `updated` does."""
-    reading.import_from(folder, folder.parent)
+    reading.import_from(folder, folder.parent, ROOT)
     return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
 
 
 def in_every_report(study: ResolvedStudy) -> list[str]:
     """Exhibits that the report of this study has beside its own: OF_SAMPLES if it trains nothing,
-    else all of EVERY_REPORT."""
-    return [name for name in EVERY_REPORT if study.training_sets() or name in OF_SAMPLES]
+    else all of EVERY_REPORT, but for OF_PAPER where it reproduces no paper."""
+    left_out = () if study.study.paper else OF_PAPER
+    names = EVERY_REPORT if study.training_sets() else OF_SAMPLES
+    return [name for name in names if name not in left_out]
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
@@ -161,7 +169,8 @@ def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> 
     """
     from sage.exhibits.paper_values import in_paper
 
-    compared = paper and exhibit not in EVERY_REPORT and in_paper(paper, kind_of(study, exhibit))
+    own = exhibit not in EVERY_REPORT
+    compared = paper and study.study.paper and own and in_paper(paper, kind_of(study, exhibit))
     shown = shows(study, exhibit)
     suffixes = [*shown.tables(), *([PAPER] if compared else [])]
     out = shown.left_out(study)

@@ -228,9 +228,6 @@ class Shows:
     with_model: ClassVar[bool] = False
     """Whether measuring needs a model, and so the resources in that model's `job`."""
 
-    of_paper: ClassVar[bool] = False
-    """Whether its own tables are made from the paper's (reports/paper)."""
-
     @property
     def contents(self) -> str:
         """What its files contain, in a few sentences, which its docstring ends with: the caption in
@@ -346,6 +343,13 @@ class Kind(Exhibit, Shows):
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
         """What the page says first of the frames of the tables `tells`."""
         return Findings()
+
+    def recomputed(
+        self, study: ResolvedStudy, name: str, counts: pd.DataFrame, kept: pd.DataFrame
+    ) -> Mapping[str, pd.DataFrame]:
+        """Its tables by suffix, computed again from the counts of a kept run and its `kept` table,
+        if its measurement is a function of these."""
+        return {}
 
     def at_each_k(self, display: Display, metrics: pd.DataFrame) -> PageTable | None:
         """pass@k of its methods from the study's pooled metrics, a column for each k, if its

@@ -15,7 +15,6 @@ from pydantic_core import to_jsonable_python
 
 from sage.evaluation.curves import ANSWERS, POOLED
 from sage.exhibits.every_report import grading_table
-from sage.problems.own import OwnSet, repeats
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent
@@ -24,6 +23,7 @@ from sage.results import Run
 from sage.runtime.records import differ
 from sage.study import BASE, ResolvedStudy
 from sage.study.models import UNCOUNTED
+from sage.tasks.data import OwnSet, repeats
 
 _LIMITS = {
     "truncated": (

@@ -17,7 +17,6 @@ from sage.exhibits.curves import CurvesFigure
 from sage.exhibits.kind import Display
 from sage.exhibits.patterns import PatternTable
 from sage.exhibits.perplexity import PerplexityFigure
-from sage.exhibits.step_times import StepTimesTable
 from sage.exhibits.training import GradientTable, TrainingFigure
 from sage.exhibits.trajectory import TrajectoryFigure
 from sage.rendering.style import STYLE
@@ -60,9 +59,6 @@ EXHIBITS: dict[str, Any] = {
     "figure3": CurvesFigure(kind="curves", title="Curves", model="tiny"),
     "figure7": PerplexityFigure(
         kind="perplexity", title="Perplexity", model="tiny", benchmark="easy", responses=4
-    ),
-    "overhead": StepTimesTable(
-        kind="step_times", title="Cost", model="tiny", algorithms=["grpo", "branch"]
     ),
     "training": TrainingFigure(kind="training", title="Training", model="tiny"),
 }

@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 from counted import counts_of
 
+from reports.dose.dose_effects import Cell, dose_tables
+from reports.dose.dose_grid import DoseFigure
 from sage.exhibits import kind_of, load_study
-from sage.exhibits.dose import DoseFigure
-from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.kind import Display
 from sage.rendering.table import Table
 from sage.report.opening import findings_of, opening

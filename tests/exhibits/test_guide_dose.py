@@ -214,6 +214,10 @@ def test_the_command_prints_and_writes_a_page_and_draws_nothing_twice(
     assert "sampling" not in again.err + again.out
     assert "reading" not in again.err
     assert "At β = 0.2" in again.out
+    train = ("--train", str(tmp_path / "doubles.csv"), "--train-problems", "2")
+    assert dose(*small, *train) == 0
+    assert "Transfer to all (4 problems)" in capsys.readouterr().out  # nothing is right here
+    assert "Transfer to all" in words_of(parsed((tmp_path / "out/dose.html").read_text("utf-8")))
 
 
 @pytest.mark.parametrize(

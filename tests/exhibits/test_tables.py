@@ -14,7 +14,19 @@ from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
 from sage.rendering.forest import Line, forest
-from sage.rendering.numbers import NONE, duration, grouped, p_text, points
+from sage.rendering.numbers import (
+    NONE,
+    duration,
+    ends,
+    grouped,
+    interval,
+    interval_of_points,
+    number_text,
+    p_text,
+    percent,
+    points,
+    size_of,
+)
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example
 
@@ -124,20 +136,6 @@ class TestMeasures(MeasuredFrames):
         caption = table_of(a_study(), "table5", stages=stages).caption
         assert "0.9375 with 5 runs. Methods trained once have no range." in caption
 
-    def test_costs_are_over_the_first_row(self) -> None:
-        document = table_of(a_study(), "overhead", times=self.TIMES)
-        table = document.frame
-        assert table["title"].tolist() == ["GRPO", "Branch"]
-        assert table["seconds"].tolist() == [1.0, pytest.approx(1.02)]
-        assert math.isnan(table["excess"][0])
-        assert table["excess"][1] == pytest.approx(0.02)
-        latex = latex_table(document.table, document.caption)
-        assert r"Method & Seconds & Overhead (\%) \\" in latex
-        assert r"GRPO & 1.000 & -- \\" in latex
-        assert r"Branch & 1.020 & +2.0 \\[-2pt]" in latex
-        assert r"{\scriptsize +1.0 to +3.0}" in latex
-        assert "8 rounds on one machine" in latex
-
     def test_tails_are_of_each_problem_and_against_the_base(self) -> None:
         found = tail_table(self.PERPLEXITIES)
         document = table_of(a_study(), "figure7", tails=found)
@@ -232,6 +230,33 @@ def test_ticks_of_a_forest_have_their_signs(high: float, ticks: list[str]) -> No
 def test_numbers_and_times_are_readable() -> None:
     assert grouped(1234567) == "1\u202f234\u202f567"
     assert [duration(t) for t in (None, 9.6, 61, 3725)] == ["–", "10 s", "1 min 01 s", "1 h 02 min"]
-    assert [points(v) for v in (0.0512, -0.0512, -0.0001)] == ["+5.1", "−5.1", "+0.0"]
     ps = (0.0001, 0.0312, 0.31, math.nan)
     assert [p_text(p) for p in ps] == ["< 0.001", "0.031", "0.31", "–"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (points(0.0512), "+5.1"),
+        (points(-0.0512), "−5.1"),
+        (points(-0.0002), "−0.02"),
+        (points(0.000004), "+0.0004"),
+        (points(0.0), "+0.0"),
+        (points(-1e-17), "+0.0"),
+        (size_of(-0.0001), "0.01"),
+        (percent(0.0004), "0.04"),
+        (percent(0.99996), "99.996"),
+        (percent(1.0), "100.0"),
+        (percent(0.0), "0.0"),
+        (interval(0.0001, 0.5), "0.01–50.0"),
+        (interval_of_points(-0.006, -0.0002), "−0.6 to −0.02"),
+        (number_text(-0.0004, "+.2f"), "−0.0004"),
+        (number_text(0.3, "+.0f"), "+0.3"),
+        (ends(-0.4, 3.0, "+.0f"), "−0.4 to +3"),
+        (p_text(0.0499), "0.0499"),
+        (p_text(0.0504), "0.0504"),
+        (p_text(0.05), "0.050"),
+    ],
+)
+def test_no_number_reads_as_a_limit_that_it_is_not_at(text: str, said: str) -> None:
+    assert text == said

@@ -32,8 +32,8 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import Head, filled, table_of
 from sage.report import browser
 from sage.report.loader import PageContent, read_sources
+from sage.report.make import comparable, write_partial
 from sage.report.page import render_page
-from sage.report.partial import comparable, write_partial
 from sage.report.provenance import bibtex, made_from
 from sage.report.sections import Part, Section, said_often
 from sage.results import Results
@@ -103,6 +103,13 @@ class TestPage:
         always = ["theory", "hyperparameters", "contamination", "chance", "grading", "support"]
         record = ["samples", "problems", "settings", "runs"]
         assert sections == ["warnings", *exhibits, *always, *record]
+
+    def test_a_study_that_reproduces_no_paper_shows_none(self, page: str, tmp_path: Path) -> None:
+        own = a_page(changed(with_a_case(a_study()), paper=None), tmp_path)
+        for of_paper in ('id="theory"', "a reproduction of"):
+            assert of_paper in page
+            assert of_paper not in own
+        assert 'id="hyperparameters"' in own
 
     def test_models_without_methods_are_told_one_by_one(self) -> None:
         curves, study = EXHIBITS["figure3"], a_study(algorithms=())

@@ -15,10 +15,11 @@ import pandas as pd
 import pytest
 from sampled import sampling
 
-from sage.evaluation.samples import evaluate
+from sage.evaluation.samples import evaluate, evaluate_all
 from sage.problems.record import Problem
 from sage.runtime.identity import checkpoint_digest, code_digest
 from sage.runtime.manifest import Manifest
+from sage.sampling import transformers_engine
 from sage.sampling.interface import Completion
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws
@@ -109,18 +110,22 @@ PROBLEMS = [
 ]
 
 
-def run_evaluation(base: Path, folder: Path, shard_size: int = 20, **changes: object) -> bytes:
-    """Evaluate the base into `folder` and return the file of samples."""
-    settings = Draws.model_validate(
+def draws(**changes: object) -> Draws:
+    return Draws.model_validate(
         {
             "samples": 60,
             "seeds": [0, 1],
             "sampling": sampling(max_tokens=24, stop=["+1"]),
             "batch_size": 20,
-            "shard_size": shard_size,
+            "shard_size": 20,
             **changes,
         }
     )
+
+
+def run_evaluation(base: Path, folder: Path, **changes: object) -> bytes:
+    """Evaluate the base into `folder` and return the file of samples."""
+    settings = draws(**changes)
     output = folder / "samples.parquet"
     manifest = Manifest({}, 1, time.time())
     evaluate(
@@ -132,6 +137,29 @@ def run_evaluation(base: Path, folder: Path, shard_size: int = 20, **changes: ob
 def shards_in(folder: Path) -> dict[Path, int]:
     """Shards with the time of their writing; half-written ones have hidden names."""
     return {p: p.stat().st_mtime_ns for p in folder.rglob("*-eval*.parquet") if p.name[0] != "."}
+
+
+def test_benchmarks_share_a_sampler_and_are_drawn_as_alone(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = run_evaluation(base, tmp_path / "alone", samples=4)
+    opened: list[object] = []
+    open_sampler = transformers_engine.open_sampler
+    monkeypatch.setattr(
+        transformers_engine,
+        "open_sampler",
+        lambda *given: opened.append(given) or open_sampler(*given),
+    )
+    sets, settings = {"b": PROBLEMS, "c": PROBLEMS[:2]}, draws(samples=4)
+    for place, asked, times in (("one", {"b": PROBLEMS}, 1), ("two", sets, 2), ("three", sets, 2)):
+        output, shards = tmp_path / place, tmp_path / "shards"
+        manifest = Manifest({}, 1, time.time())
+        evaluate_all(base, None, asked, settings, "cpu", "tiny", 0, shards, output, manifest)
+        assert len(opened) == times  # none where all is drawn
+        assert {path.name for path in output.iterdir()} == {
+            f"{name}.{end}" for name in asked for end in ("parquet", "json")
+        }
+        assert (output / "b.parquet").read_bytes() == alone
 
 
 CHILD = """

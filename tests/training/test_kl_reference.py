@@ -11,9 +11,9 @@ from peft import LoraConfig, get_peft_model
 from trainers import SMALL, SUMS, odd_sum, write_parent
 from transformers import Qwen2ForCausalLM
 
-from sage.grading import Grader
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.study import RL, Algorithm
+from sage.tasks import Grader
 from sage.training import rl
 from sage.training.trainer import SageTrainer
 
