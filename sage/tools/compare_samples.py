@@ -26,6 +26,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,14 @@ from sage.evaluation.columns import MEANING
 from sage.evaluation.comparisons import adjusted, average, comparisons_table
 from sage.evaluation.curve_bands import CurveBand, bands_of
 from sage.evaluation.curves import NO_SEED, POOLED
-from sage.evaluation.foreign_samples import MODEL, READ, Method, one_cluster, read_methods
+from sage.evaluation.foreign_samples import (
+    MODEL,
+    READ,
+    Method,
+    one_each,
+    other_ids,
+    read_methods,
+)
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
 from sage.rendering.numbers import interval_of_points, p_text, percent, points, size_of
@@ -57,7 +66,12 @@ def compare(
     """
     _refuse_unpaired(list(methods.values()))
     joined = pd.concat([method.counts for method in methods.values()], ignore_index=True)
-    clusters = one_cluster(joined, MODEL)
+    clusters = one_each(joined, "cluster", MODEL)
+    contents = [
+        (*place, text, m.name) for m in methods.values() for place, text in m.contents.items()
+    ]
+    named = ["benchmark", "problem_id", "content", "algorithm"]
+    one_each(pd.DataFrame(contents, columns=named), "content", MODEL)
     keys = zip(joined["benchmark"], joined["problem_id"], strict=True)
     joined = joined.assign(cluster=[clusters.get(key, "") for key in keys])
     try:
@@ -65,7 +79,9 @@ def compare(
     except ValueError as error:
         columns = {method.columns[0]: name for name, method in methods.items()}
         if len(columns) == 1:
-            raise
+            ids = [method.counts["problem_id"] for method in methods.values()]
+            hints = (other_ids(*pair) for pair in combinations(ids, 2))
+            raise ValueError(f"{error}{next(filter(None, hints), '')}") from error
         told = ", ".join(f"{column} of {name}" for column, name in columns.items())
         raise ValueError(
             f"{error}. Problems are read from the columns {told}; name one that all have with "
@@ -105,7 +121,7 @@ def without_unscored(methods: Mapping[str, Method]) -> dict[str, Method]:
             raise ValueError(f"{name}: every problem has a sample without a verdict")
         note = f"left out: {count_text(len(left_out), 'problem')} with a sample without a verdict"
         notes = (*method.notes, *([note] if left_out else []))
-        kept[name] = Method(name, counts, method.files, method.seeds, {}, method.columns, notes)
+        kept[name] = replace(method, counts=counts, unscored={}, notes=notes)
     return kept
 
 
@@ -192,8 +208,11 @@ def _difference(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
     head = f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {known} points "
     if row["units"] == 1:
         return f"{head}({ALONE})"
+    head += f"({interval_of_points(row['low'], row['high'])}), "
+    if row["n_tests"] == 0:
+        return f"{head}no test: both have the same right samples of every problem"
     return (
-        f"{head}({interval_of_points(row['low'], row['high'])}), p {p_text(row['p'])}, "
+        f"{head}p {p_text(row['p'])}, "
         f"after Holm {p_text(row['p_holm'])} (of {row['n_tests']}); detectable "
         + (size_of(least) if least <= 1 else "none")
         + (", for these single runs alone" if row["n_seeds"] == 1 else "")
