@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 
 from pydantic import create_model
 
+from sage.faults import type_faults
 from sage.fields import Strict, nearest
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 
@@ -68,6 +69,19 @@ class Named:
         """
         found: Any = self.find(kind)
         return _settings(kind.replace(":", "_"), found)
+
+    def faults(self, kind: str, settings: Any) -> list[str]:
+        """What is wrong with a class of that name and its settings, as messages of `Faults`.
+
+        One that begins with a colon is about the name.
+        """
+        try:
+            taken = self.settings(kind)
+        except ValueError as error:
+            return [f": {error}"]
+        if not isinstance(settings, Mapping):
+            return []  # which the type of the section reports
+        return type_faults(taken, settings, "settings")
 
     def files(self, kind: str) -> set[Path]:
         """Source files behind a name: its module, with what that imports of `sage` and, for a

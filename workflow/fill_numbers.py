@@ -188,11 +188,12 @@ def main(arguments: Sequence[str]) -> int:
         found = [fault for file in texts() for fault in faults(file)]
         print("\n".join(found) or "Every number is that of its table.")
         return int(bool(found))
-    from workflow.kept_tables import tables, text_of
+    from workflow import kept_tables, verdict_tables
 
-    for path, table in tables().items():
-        _write(path, text_of(table))
-    table_of.cache_clear()
+    for tables in (kept_tables.tables, verdict_tables.tables):  # the second read the first
+        for path, table in tables().items():
+            _write(path, kept_tables.text_of(table))
+        table_of.cache_clear()
     for file in texts():
         try:
             _write(file, filled(file.read_text(encoding="utf-8"), file.parent))

@@ -35,8 +35,15 @@ from sage.claims.verdicts import (
     of_finding,
     two_states,
 )
-from sage.evaluation.histories import STAGES, History, read_histories, stage_means
-from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
+from sage.evaluation.histories import (
+    IN_REWARD,
+    LEAST_DOSE,
+    LEAST_DOSE_IN_LOSS,
+    STAGES,
+    History,
+    read_histories,
+    stage_means,
+)
 from sage.rendering.labels import method_title
 from sage.rendering.numbers import number_text, percent, too_small
 from sage.runtime.files import atomic_file, write_text_atomic

@@ -27,6 +27,7 @@ from sage.claims.evidence import (
 )
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
+from sage.faults import listed, type_faults
 from sage.fields import Distinct as EachOnce
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
@@ -34,7 +35,6 @@ from sage.rendering.numbers import percent
 from sage.results import Run
 from sage.runtime.files import from_repository
 from sage.study import BASE, ResolvedStudy
-from sage.study.faults import listed, type_faults
 from sage.study.kept import updated
 from sage.study.parsed import StudyError
 from sage.study.reading import read_as

@@ -201,15 +201,20 @@ def untested_guides(frame: pd.DataFrame | None) -> dict[str, float]:
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:
-    """How many claims have which verdict, as in `Claims: 1 supported, 2 not run.`
-
-    Those that were run and are exploratory are counted apart.
-    """
-    counts = Counter(claim.verdict for claim in claims)
-    words = {"no difference": "without a difference that matters"}
-    named = [f"{counts[one]} {words.get(one, one)}" for one in VERDICTS if counts[one]]
-    late = sum(claim.exploratory for claim in claims if claim.verdict != "not run")
-    return f"Claims: {', '.join(named)}{f'; {late} exploratory' if late else ''}."
+    """How many claims have which verdict, registered and exploratory ones apart, as in
+    `3 registered claims: 1 supported, 2 not run.`, and how many may be false."""
+    said, words = [], {"no difference": "without a difference that matters"}
+    for kind, late in (("registered", False), ("exploratory", True)):
+        counts = Counter(claim.verdict for claim in claims if claim.exploratory == late)
+        named = ", ".join(f"{counts[one]} {words.get(one, one)}" for one in VERDICTS if counts[one])
+        number = counts.total()
+        said += [f"{number} {kind} claim{'s' * (number != 1)}: {named}."] if number else []
+    if (tested := sum(claim.verdict != "not run" for claim in claims)) > 1:
+        said.append(
+            f"Verdicts are not adjusted over claims: if no method differed, {LEVEL * tested:.2g} "
+            f"of {tested} would be wrong on average."
+        )
+    return " ".join(said)
 
 
 def _verdict_said(verdict: str, rows: pd.DataFrame, margin: str) -> str:

@@ -38,6 +38,7 @@ from sage.runtime.files import atomic_file
 from sage.runtime.identity import checkpoint_digest, digest
 from sage.runtime.tables import read_frame
 from sage.study.choices import Guide
+from sage.tasks import stratum_of
 
 BRANCH = 1.2
 """Entropy in nats above which a token is a branch, for a guide without a `threshold`."""
@@ -112,7 +113,7 @@ def read_completions(
     asked = {problem.problem_id: prompt_ids(tokenizer, problem.problem) for problem in problems}
     named = zip(samples["problem_id"], samples["token_ids"], strict=True)
     pairs = [(asked[name], [*map(int, tokens)]) for name, tokens in named]
-    strata = [problem.stratum for problem in problems]
+    strata = [*map(stratum_of, problems)]
     parts = (right.view(shape), lengths.view(shape), cut, guide_signals(rows), others)
     return Read(*parts, pairs, strata)
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from sage.grading import Grader
 from sage.policies import load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import SYSTEM_PROMPT, prompt_ids
@@ -26,6 +25,7 @@ from sage.runtime.manifest import Manifest
 from sage.sampling.interface import Completion, Request, Sampler, engine, stream_key
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws
+from sage.tasks import Grader
 
 COLUMNS = pa.schema(
     [

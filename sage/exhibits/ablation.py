@@ -15,6 +15,7 @@ from pydantic import Field
 from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import PARTS, ShowsPassAtK, estimates, pooled
+from sage.faults import type_faults
 from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
@@ -28,7 +29,6 @@ from sage.rendering.table import (
 )
 from sage.study import Algorithm, Guide, ResolvedStudy
 from sage.study.exhibit import Surroundings
-from sage.study.faults import type_faults
 
 
 def faults_of_varied(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.dose import LEAST_DOSE
+from sage.evaluation.histories import LEAST_DOSE
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import BASE, Name, Positive
 from sage.rendering.numbers import number_text, percent

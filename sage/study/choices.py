@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 
 from sage.fields import Faults, PositiveFloat, Strict
 from sage.named import Named, add_classes
-from sage.study.faults import type_faults
 
 RIVALS = "sage.rivals"
 
@@ -42,13 +41,9 @@ class Choice(Strict):
         whole = {"kind": written, "settings": {**cls.alone.get(written, {})}} if short else written
         if not isinstance(whole, Mapping) or not isinstance(whole.get("kind"), str):
             return whole  # of a wrong type, which the fields report
-        try:
-            taken = cls.family.settings(whole["kind"])
-        except ValueError as error:
-            raise Faults([f"{'' if short else 'kind'}: {error}"]) from error
-        settings = whole.get("settings", {})
-        if isinstance(settings, Mapping) and (faults := type_faults(taken, settings, "settings")):
-            raise Faults(faults)
+        if faults := cls.family.faults(whole["kind"], whole.get("settings", {})):
+            of_kind = "" if short else "kind"
+            raise Faults(of_kind + each if each.startswith(":") else each for each in faults)
         return whole
 
     @model_validator(mode="after")

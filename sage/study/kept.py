@@ -108,6 +108,9 @@ CHANGES: tuple[Dropped | Renamed | RenamedKind | DroppedTest, ...] = (
     RenamedKind("study.exhibits.*", "step_times"),
     DroppedTest("claims.*", "step_time"),
     DroppedTest("study.claims.*", "step_time"),
+    RenamedKind("study.exhibits.*", "optimum", "reports.early_stopping.optimum:OptimumTable"),
+    RenamedKind("study.exhibits.*", "dose", "reports.dose.dose_grid:DoseFigure"),
+    RenamedKind("study.exhibits.*", "paper_tests", "reports.paper.paper_tests:PaperTests"),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 

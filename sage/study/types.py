@@ -18,13 +18,13 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Seri
 from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
 from sage.problems.entries import Benchmark, BenchmarkSet
-from sage.problems.sets import ProblemSet
 from sage.results import Results, Run
 from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import RL, Evaluation, Model
 from sage.study.watch import Watch
+from sage.tasks import ProblemSet
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
 """An exhibit of any kind that the validation context knows."""
@@ -203,6 +203,11 @@ class ResolvedStudy(Strict):
             entry = self.benchmarks[settings.benchmark]
             return {**settings.model_dump(), "entry": entry.model_dump()}
         return settings.model_dump()
+
+    def trained_strata(self, model: str) -> list[str]:
+        """The strata of the problems that RL trains the model on; none where they have none."""
+        rl = self.model(model).rl
+        return list(self.problem_set(rl.problems).get("strata") or ()) if rl else []
 
     def methods(self, model: str) -> list[str]:
         """Methods of the model's main table: `base` first, then its methods."""

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from sage.evaluation.guide_dose import Read
 
 from sage.fields import BASE, REPOSITORY
-from sage.problems.own import FileSet
 from sage.problems.record import DataError, Problem
 from sage.rendering.numbers import NONE, duration, interval_of_points, number_text, percent, points
 from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
 from sage.study.choices import Guide
 from sage.study.models import Draws
+from sage.tasks.data import FileSet
 from sage.tools import add_data, parser_of
 from sage.tools.new import problem_set
 

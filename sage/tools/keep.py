@@ -28,7 +28,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,8 +46,7 @@ from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
 from sage.exhibits import kept_study, kind_of, load_study, write_piece
-from sage.exhibits.dose import DoseFigure
-from sage.exhibits.dose_effects import Cell, dose_tables
+from sage.exhibits.equal_accuracy import EqualAccuracyTable
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.faults import Fault
@@ -80,9 +79,6 @@ COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdi
 COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
 """Columns that `--check` compares, and what names a row, by table."""
-
-OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
-"""Columns of a dose table that come from histories."""
 
 REFRESHED = (
     "The tables beside this page were computed again by later rules: some of their intervals are "
@@ -222,17 +218,34 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
     return tables | {"claims": ledger(claims, study, measured)}
 
 
-def redraw(folder: Path, target: Path) -> list[str]:
-    """Write a kept run's tables and figures of pass@k from its counts; their names."""
+def redraw(
+    folder: Path, target: Path, tables: Mapping[str, pd.DataFrame] | None = None
+) -> list[str]:
+    """Write a kept run's tables and figures of pass@k, of what is compared at equal accuracy among
+    them, from its counts; their names."""
     study, names = kept_study(folder), []
     with TemporaryDirectory() as scratch:
         measured = Path(scratch)
-        for name, table in recomputed(folder).items():
+        for name, table in (tables or recomputed(folder)).items():
             table.to_parquet(measured / f"{name}.parquet", index=False)
+        counts = read_frame(folder / "counts.parquet")
         for name in study.study.exhibits:
-            if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
+            kind, place = kind_of(study, name), measured
+            if isinstance(kind, EqualAccuracyTable):
+                place = measured / name
+                place.mkdir()
+                own = counts[
+                    (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
+                ]
+                file = folder / f"{name}_counts.parquet"
+                drawn = read_frame(file) if file.exists() else None
+                if kind.with_model and drawn is None:
+                    continue
+                for frame, table in kind.of_counts(kind.settings(study, name), own, drawn).items():
+                    table.to_parquet(place / f"{frame}.parquet", index=False)
+            elif not isinstance(kind, ShowsPassAtK) or kind.measures:
                 continue
-            given = study, name, "", [measured], ROOT / "reports/paper"
+            given = study, name, "", [place], ROOT / "reports/paper"
             for pieces, end in ((kind.tables(), "csv"), (kind.figures(), "svg")):
                 if "" in pieces:
                     write_piece(*given, target / f"{name}.{end}")
@@ -251,19 +264,14 @@ def refresh(folder: Path) -> None:
         _write(support, tables["support"], digits=None)
     study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
     for name in study.study.exhibits:
-        if isinstance(kind := kind_of(study, name), DoseFigure):
-            kept = pd.read_csv(folder / f"{name}.csv")
-            here = (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
-            effects, slopes = dose_tables(
-                counts[here & counts["algorithm"].isin([*kept["algorithm"], *kept["other"]])],
-                _constant_histories(kept, counts),
-                [Cell(**cell) for cell in kind.settings(study, name)["cells"]],
-                kind.settings(study, name)["ks"],
-                study.study.evaluation.bootstrap,
-            )
-            effects[OF_TRAINING] = kept[OF_TRAINING]
-            for suffix, table in {"": effects, "_slopes": slopes}.items():
+        if (file := folder / f"{name}.csv").is_file():
+            again = kind_of(study, name).recomputed(study, name, counts, pd.read_csv(file))
+            for suffix, table in again.items():
                 _write(folder / f"{name}{suffix}.csv", table, digits=None)
+    with TemporaryDirectory() as drawn:
+        for name in redraw(folder, Path(drawn), tables):
+            if (folder / name).exists():
+                shutil.copyfile(Path(drawn) / name, folder / name)
     page = folder / "index.html"
     if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
         text = _REFRESHED.sub("", text)
@@ -290,15 +298,6 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
                 for place, own in zip(places, kept[column], strict=True)
             ]
     return kept
-
-
-def _constant_histories(
-    kept: pd.DataFrame, counts: pd.DataFrame
-) -> dict[tuple[str, int], list[dict[str, float]]]:
-    """One step for each run of a dose table, with the means that were kept of its histories."""
-    runs = counts[["algorithm", "train_seed"]].drop_duplicates().itertuples(index=False)
-    doses = kept.drop_duplicates("algorithm").set_index("algorithm")["guide_dose"]
-    return {(name, seed): [{"guide_dose": float(doses.get(name, np.nan))}] for name, seed in runs}
 
 
 def check(folder: Path) -> list[str]:

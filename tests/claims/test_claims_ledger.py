@@ -151,7 +151,7 @@ class TestLedger:
     def test_no_difference_is_told_with_its_margin(self, study: ResolvedStudy) -> None:
         claim = told(study, small(0.001, 1e-5, 0.8))
         assert claim.verdict_text == "no difference larger than 2.0 points"
-        assert counted([claim]) == "Claims: 1 without a difference that matters; 1 exploratory."
+        assert counted([claim]) == "1 exploratory claim: 1 without a difference that matters."
 
     def test_a_claim_of_two_parts_says_which_part_holds(self, study: ResolvedStudy) -> None:
         part = CLAIM.secondary[0].model_copy(update={"part": True})
@@ -187,7 +187,7 @@ class TestLedger:
         assert claim.verdict == "not testable"
         said = "against the answers of other problems GRPO has pass@2 5.0 %, against their own 80"
         assert any(said in sentence for sentence in claim.summary)
-        assert counted([claim]) == "Claims: 1 not testable; 1 exploratory."
+        assert counted([claim]) == "1 exploratory claim: 1 not testable."
         counted_so = CLAIM.primary.model_copy(update={"count": "working"})
         working = CLAIM.model_copy(update={"primary": counted_so})
         both = pd.concat([RAISED, RAISED.assign(metric=WORKING)])

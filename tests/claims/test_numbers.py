@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
+from scipy import stats
 
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
 from sage.rendering.numbers import p_text
 from sage.tools import keep
-from workflow import alignment_tables, fill_numbers, kept_tables, strata_figure
+from workflow import alignment_tables, fill_numbers, kept_tables, strata_figure, verdict_tables
 
 PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
 
@@ -112,9 +113,56 @@ def test_no_result_is_typed_by_hand(page: Path) -> None:
 
 @pytest.mark.slow
 def test_derived_tables_follow_from_counts() -> None:
-    for path, table in kept_tables.tables().items():
+    for path, table in (kept_tables.tables() | verdict_tables.tables()).items():
         kept, new = (pd.read_csv(path), table.reset_index(drop=True))
         pd.testing.assert_frame_equal(kept, new, rtol=1e-4, check_dtype=False)
+
+
+def test_what_a_text_cites_is_adjusted_over_its_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept.csv").write_text(
+        "claim,effect,low,high,p,runs\na,0.1,0.02,0.18,0.02,5\nb,0.1,0.01,0.19,0.03,5\n"
+        "c,0.1,0.05,0.15,,5\n"
+    )
+    cited = ("a,points", "b,effect", "a,aside", "c,points", "a,p", "a,point")  # a interval once
+    text = " ".join(f"<!--n:kept.csv,claim={one}-->x<!--/n-->" for one in cited)
+    monkeypatch.setattr(fill_numbers, "ROOT", tmp_path)
+    fill_numbers.table_of.cache_clear()
+    table = verdict_tables.findings(text).set_index("query")
+    fill_numbers.table_of.cache_clear()
+    assert table["p_holm"].iloc[:2].tolist() == pytest.approx([0.04, 0.04])
+    error = 0.05 / stats.t.ppf(0.975, 4)
+    assert table["p"].iloc[2] == pytest.approx(2 * stats.t.sf(0.1 / error, 4))
+    assert table.loc["all", ["n", "clear", "by_chance"]].tolist() == pytest.approx([3, 3, 0.15])
+
+
+def test_verdicts_are_counted_apart_by_registration() -> None:
+    labels = pd.Series([True, True, False, False])
+    asked = pd.DataFrame({"registered": labels, "note": [np.nan, "weak", np.nan, np.nan]})
+    asked["verdict"] = ["supported", "inconclusive", "supported", "not run"]
+    counts = verdict_tables.verdicts(asked).set_index(["label", "verdict"])["claims"]
+    for label, found in {
+        "registered": (1, 2, 1),
+        "exploratory": (1, 1, 0),
+        "all": (2, 3, 1),
+    }.items():
+        at = [counts[label, one] for one in ("supported", "tested", "dose too small")]
+        assert tuple(at) == found
+
+
+def test_the_contrasts_beside_a_claim_are_those_of_the_claim() -> None:
+    """Every difference over all strata is the one that its claim was judged by."""
+    beside = pd.read_csv(ROOT / "reports/contrasts.csv").query("part == 'all'")
+    judged = pd.read_csv(ROOT / "reports/claims.csv").query("unit == 'points'")
+    found = beside.merge(judged, on=["run", "claim"], suffixes=("", "_claim"))
+    ks = found["says"].str.extract(r"pass@(\d+)( with correct working)?: ")
+    metric = np.where(ks[1].isna(), "pass@k", "worked@k")
+    single = ~found["run"].isin(["mini/mini"])  # its claims may be means over problem sets
+    same = found[(found["k"] == ks[0].astype(int)) & (found["metric"] == metric) & single]
+    assert len(same) > 40
+    np.testing.assert_allclose(same["value"], same["effect"], atol=1e-4)
+    np.testing.assert_allclose(same["low"], same["low_claim"], atol=0.002)
 
 
 def test_early_stopping_is_read_between_moments() -> None:

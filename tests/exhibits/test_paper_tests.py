@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from sage.exhibits import load_study, shows
-from sage.exhibits.kind import Display
-from sage.exhibits.paper_tests import (
+from reports.paper.paper_tests import (
     MEAN,
     best_of,
     contrasts,
@@ -19,6 +17,8 @@ from sage.exhibits.paper_tests import (
     smallest_total,
     welch,
 )
+from sage.exhibits import load_study, shows
+from sage.exhibits.kind import Display
 
 
 def test_differences_are_on_each_benchmark_and_on_their_mean() -> None:

@@ -16,10 +16,11 @@ import yaml
 from drawn_sets import sums
 from verdicts import MIRROR, block, needs_mirror, statuses
 
-from sage.grading import MAX_ANSWER, Grader, Verdict
+from sage.grading import MAX_ANSWER
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
 from sage.prompting import last_boxed
+from sage.tasks import Grader, Verdict
 
 PAIRS = Path(__file__).with_name("grading_pairs.yaml")
 

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from verdicts import block, statuses
 
-from sage.grading import MAX_ANSWER, STATUSES, Grader, exact
+from sage.grading import MAX_ANSWER, STATUSES, exact
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import is_balanced, tidy
 from sage.prompting import TAGS
+from sage.tasks import Grader
 
 
 @pytest.fixture(scope="module")

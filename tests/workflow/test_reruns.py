@@ -43,9 +43,9 @@ def test_a_job_with_imports_of_its_own_writes_the_same_bytes(project: Path, tmp_
     files = [smoke / f"models/{run}/model.safetensors", samples]
     shared = [file.read_bytes() for file in files]
     shutil.rmtree(smoke / "models" / run)
-    samples.unlink()
+    shutil.rmtree(samples.parent)
     alone = snakemake_in(copy, SAGE_SHARED_IMPORTS="off")
-    target = str(samples.relative_to(copy))
+    target = str(samples.parent.relative_to(copy))
     done = alone("--cores", "1", "--config", "study=smoke", "--", target)
     assert done.returncode == 0, done.stdout
     assert [file.read_bytes() for file in files] == shared
@@ -69,6 +69,37 @@ def test_the_partial_page_of_a_finished_study_shows_the_same_numbers(
         pd.read_csv(smoke / "partial/metrics/claims.csv")
     )
     assert "Not run." not in (whole / "partial.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("target", "rules"),
+    [
+        ("theory", {"theory": 1}),
+        ("contamination", {"problems": 5, "contamination": 1}),
+        ("figure2", {"rl": 2, "measure_with_model": 1, "figure2": 1}),
+    ],
+)
+def test_an_exhibit_by_name_waits_for_what_it_needs_alone(
+    target: str, rules: dict[str, int], tmp_path: Path
+) -> None:
+    asked = (target, "--config", "study=smoke", f"results={tmp_path}")
+    planned = snakemake_in(ROOT)("-n", "--nolock", *asked).stdout
+    jobs = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", planned, re.M)}
+    assert "report" not in jobs
+    assert {rule: jobs.get(rule) for rule in rules} == rules
+    assert ("rl" in jobs) is ("rl" in rules)
+
+
+@pytest.mark.slow
+def test_an_exhibit_by_name_is_as_in_the_report(project: Path, smoke: Path) -> None:
+    shutil.rmtree(smoke / "partial/report", ignore_errors=True)
+    done = snakemake_in(project)("table1", "--cores", "1", *SMOKE)
+    assert done.returncode == 0, done.stdout
+    made = [*(smoke / "partial/report").rglob("*.*")]
+    assert made
+    for path in made:
+        assert path.read_bytes() == (smoke / path.relative_to(smoke / "partial")).read_bytes()
+    assert "partial/report/tables/table1.csv" in done.stdout
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from sage.evaluation.metrics import TABLES as METRICS
 from sage.exhibits import load_study
 from sage.fetched_bases import kept_base
 from sage.problems.fetching import data_sums
-from sage.problems.sets import set_sums
+from sage.tasks import set_sums, task_files
 from sage.results import Results, Run
 from sage.runtime.common_work import take_over
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files

@@ -4,7 +4,7 @@
 rule problems:
     """A problem set, generated or read from its data set."""
     input:
-        code=code_of("problems", "sage.problems.sets"),
+        code=lambda w: code_of("problems", "sage.tasks", sets=[w.benchmark]),
     output:
         problems=RESULTS.problems("{benchmark}"),
     log:

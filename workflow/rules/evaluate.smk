@@ -65,7 +65,7 @@ rule audit_grading:
     input:
         samples=all_drawn(),
         problems=problem_files(samples_by_benchmark()),
-        code=code_of("audit", "sage.grading.audit"),
+        code=code_of("audit", "sage.evaluation.audit"),
     output:
         counts=RESULTS.audit("counts"),
         suspects=RESULTS.audit("suspects"),

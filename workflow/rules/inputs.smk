@@ -6,10 +6,24 @@ from sage.claims.tests import first_compared, read_claims
 from sage.study.without_effect import WITHOUT_EFFECT as LEFT_OUT
 
 
-def code_of(script, *modules):
-    """A rule's script, and the source files that the modules depend on which it imports."""
+def code_of(script, *modules, sets=None):
+    """A rule's script, and the source files that the modules depend on which it imports.
+
+    Where these ask tasks, the user's own tasks are among them: those of the problem sets
+    `sets`, by default of all.
+    """
     files = {file for each in modules for file in module_files(each, WITHOUT_EFFECT)}
-    return beside_snakefile({*files, PROJECT / f"workflow/scripts/{script}.py"})
+    files = with_own_tasks({*files, PROJECT / f"workflow/scripts/{script}.py"}, sets)
+    return beside_snakefile(files)
+
+
+def with_own_tasks(files, sets=None):
+    """The files, with those of the user's own tasks if `sage.tasks` is among them."""
+    if not any(Path(file).parent.name == "tasks" for file in files):
+        return files
+    names = STUDY.study.problems if sets is None else sets
+    sources = {STUDY.study.problems[name].source for name in names}
+    return {*files, *task_files(source for source in sources if ":" in source)}
 
 
 def run_of(wildcards):

@@ -64,8 +64,8 @@ def measuring_code(wildcards):
     exhibit = kind_of(STUDY, wildcards.exhibit)
     rows = [method for method in STUDY.methods_of(wildcards.exhibit) if method != BASE]
     script = PROJECT / "workflow/scripts/measure.py"
-    files = beside_snakefile({*exhibit.code(STUDY), *own_files(exhibit), script})
-    return files + code_of_algorithms(rows)
+    code = with_own_tasks({*exhibit.code(STUDY), *own_files(exhibit), script})
+    return beside_snakefile(code) + code_of_algorithms(rows)
 
 
 def exhibit_settings(wildcards):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -54,7 +54,6 @@ class OptimumTable(ExhibitOfRows, Kind):
     one that training reached, and which share of the mass of right completions a guide moves.
     """
 
-    kind: Literal["optimum"]
     benchmark: Name
     """the problem set"""
     responses: Positive = 8
@@ -62,6 +61,7 @@ class OptimumTable(ExhibitOfRows, Kind):
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "policies", "problems")
+    measured_by: ClassVar[tuple[str, ...]] = ("reports.early_stopping.optimum",)
 
     def faults(self, around: Surroundings) -> Any:
         yield from around.too_many("responses", self.responses, around.eval_seeds)

@@ -1,4 +1,4 @@
-"""Working on a sheet of sums: six strategies, and what a completion's working is worth.
+"""The task of sheets of sums: six strategies, and what a completion's working is worth.
 
 A strategy is named by the letter that opens the working, and is the form in which every part is
 first written: as it stands, turned round, or with one handed from one number to the other. The
@@ -11,12 +11,28 @@ Completions can be anything: reading one is linear in its length, and never an e
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
-from sage.problems.sums import MARKS, STRATEGIES, Sheet, StrategyName, read_sheet
+from pydantic import Field
+
+from sage.problems.fields import Generated, Hints
+from sage.problems.record import Draft
+from sage.problems.sum_sets import Parts
+from sage.problems.sums import (
+    MARKS,
+    STRATA,
+    STRATEGIES,
+    Sheet,
+    StrategyName,
+    draw_sheet,
+    read_sheet,
+)
 from sage.prompting import WORK_CLOSE, WORK_OPEN, completion, solution_text
+from sage.tasks.math import Number
 
 _LONGEST = 2_000
 _STEP = re.compile(r"([a-h])([0-9])\+([0-9])(?:=([0-9])\+([0-9])|,[0-9]\.[0-9])=([0-9]{1,2})")
@@ -74,18 +90,6 @@ def check_working(sheet: Sheet, written: str) -> Checked:
     return Checked(strategy, tuple(steps), leads)
 
 
-def correct_working(problem: str, working: str, answer: str) -> bool:
-    """Whether every step of `working` on the sheet `problem` is right and leads to `answer`."""
-    sheet = read_sheet(problem)
-    return sheet is not None and check_working(sheet, completion(working, answer)).right
-
-
-def strategy_of(problem: str, written: str) -> str:
-    """The strategy that the working names and follows on the sheet `problem`, "" for none."""
-    sheet = read_sheet(problem)
-    return (check_working(sheet, written).strategy if sheet else None) or ""
-
-
 def _read(sheet: Sheet, text: str) -> Step | None:
     if (written := _STEP.fullmatch(text)) is None:
         return None
@@ -105,3 +109,39 @@ def _in_form_of(strategy: StrategyName, sheet: Sheet, steps: Sequence[Step]) -> 
     rewritten = STRATEGIES[strategy].rewritten
     forms = (s.part is not None and rewritten(*sheet.parts[s.part]) == s.form for s in steps)
     return bool(steps) and all(forms)
+
+
+class SumsSet(Generated, Number):
+    """Sheets of several small sums at once, from this project's generator.
+
+    All sums of a sheet are of one kind, its stratum. The answer is one number with one digit for
+    each sum. The strata take turns.
+    """
+
+    source: Literal["sums"]
+    """generated sheets of sums"""
+    strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(list(STRATA))
+    """kinds of sheets, each named after the strategy that is right there"""
+    parts: Parts = 5
+    hints: Hints = False
+
+    stratified: ClassVar[bool] = True
+
+    @staticmethod
+    def working(problem: str, working: str, answer: str) -> bool:
+        """Whether every step of `working` on the sheet is right and leads to `answer`."""
+        sheet = read_sheet(problem)
+        return sheet is not None and check_working(sheet, completion(working, answer)).right
+
+    @staticmethod
+    def strategy(problem: str, written: str) -> str:
+        """The strategy that the working names and follows, "" for none."""
+        sheet = read_sheet(problem)
+        return (check_working(sheet, written).strategy if sheet else None) or ""
+
+    def draft(self, rng: random.Random, made: int) -> Draft:
+        """A sheet of the stratum whose turn it is; its hint is the mark of the strategy."""
+        stratum = self.strata[made % len(self.strata)]
+        sheet = draw_sheet(rng, stratum, self.parts)
+        hint = STRATEGIES[stratum].mark if self.hints else ""
+        return Draft(sheet.text, sheet.answer, stratum, hint)

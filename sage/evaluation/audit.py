@@ -18,9 +18,10 @@ import pandas as pd
 
 from sage.grading import MAX_ANSWER, STATUSES
 from sage.grading.second_opinion import second_opinions
-from sage.problems.record import Problem, read_problems, readable_gold
+from sage.problems.record import Problem, read_problems
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_table
+from sage.tasks import task_of
 
 FALSE_NEGATIVE = "refused, but another method accepts it"
 HOLDS_GOLD = "refused, but the gold stands in it"
@@ -59,7 +60,7 @@ def audit(
     asked = {
         (problem.answer, answer): None
         for benchmark, name, answer, _ in given
-        if (problem := known[benchmark, name]).kind in ("math", "number")
+        if task_of((problem := known[benchmark, name]).kind).is_mathematics
         if answer and len(answer) < MAX_ANSWER  # a longer one was cut, and was not graded either
     }
     outcomes = dict(zip(asked, second_opinions(list(asked), limit_seconds), strict=True))
@@ -68,7 +69,7 @@ def audit(
         problem = known[benchmark, name]
         outcome = outcomes.get((problem.answer, answer or ""), "not asked")
         equal = answer is not None and answer.strip() == problem.answer.strip()
-        gold = readable_gold(problem.answer, problem.kind)
+        gold = task_of(problem.kind).readable(problem.answer)
         reason = _suspicion(gold, answer, status, equal or outcome == "correct")
         rows.append((benchmark, reason, name, gold, answer, status, outcome, equal, count))
     return pd.DataFrame(rows, columns=_JUDGED)

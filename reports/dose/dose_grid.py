@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import pandas as pd
 from pydantic import Field
 
+from sage.evaluation.histories import IN_REWARD, LEAST_DOSE, History, read_histories
 from sage.exhibits.ablation import faults_of_varied, occurring_twice
 from sage.exhibits.kind import Display, Findings, Kind, Measuring
 from sage.fields import Name, PositiveFloat
@@ -34,17 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEAST_DOSE = 0.05
-"""In standard deviations of the advantages, for a guide in the reward. Below it a guide was not
-tested: no difference is then seen whatever guides do."""
-
-LEAST_DOSE_IN_LOSS = 0.05
-"""As LEAST_DOSE, for the dose in the loss: a guide then makes less than 0.05^2, a quarter of a
-percent, of the variance of what tokens of a state are weighed by."""
-
-IN_REWARD = "k1_reward"
-"""The estimator whose KL term is in the reward."""
-
 _MARKS = "osD^vP"
 _TITLES = {
     IN_REWARD: "KL term in the reward (k1)",
@@ -52,6 +43,9 @@ _TITLES = {
     "k3_corrected": "KL term in the loss (k3, corrected)",
 }
 _COLOURS = ("blue", "rust", "green", "plum", "ochre")
+_OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
+"""Columns of the table that come from histories."""
+
 _DIRECTIONS = {0: "inconclusive", 1: "higher", -1: "lower"}
 
 
@@ -62,7 +56,6 @@ class DoseFigure(Kind):
     same method without a guide, with 95 % intervals, beside the dose that was measured in training.
     """
 
-    kind: Literal["dose"]
     algorithms: Annotated[list[Name], Field(min_length=1)]
     """methods with a guide, which is varied"""
     kl_coefficients: Annotated[list[PositiveFloat], Field(min_length=1)]
@@ -81,7 +74,7 @@ class DoseFigure(Kind):
     needs: ClassVar[tuple[str, ...]] = ("policies", "evaluated")
     needs_rl: ClassVar[bool] = True
     tells: ClassVar[tuple[str, ...]] = ("_slopes", "")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.dose_effects",)
+    measured_by: ClassVar[tuple[str, ...]] = ("reports.dose.dose_effects",)
     caption: ClassVar[str] = (
         "Effect of adding the guide, against its dose. Method and β are the same with it and "
         "without. Dose: that in the reward, the standard deviation of β log q within a group, in "
@@ -148,8 +141,7 @@ class DoseFigure(Kind):
         return {"cells": cells, "ks": ks, "bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        from sage.evaluation.histories import read_histories
-        from sage.exhibits.dose_effects import Cell, dose_tables
+        from reports.dose.dose_effects import Cell, dose_tables  # with scipy, slow to import
 
         cells = [Cell(**cell) for cell in job.settings["cells"]]
         effects, slopes = dose_tables(
@@ -160,6 +152,29 @@ class DoseFigure(Kind):
             job.settings["bootstrap"],
         )
         job.write(effects=effects, slopes=slopes)
+
+    def recomputed(
+        self, study: ResolvedStudy, name: str, counts: pd.DataFrame, kept: pd.DataFrame
+    ) -> dict[str, pd.DataFrame]:
+        """See `Kind`. What comes from histories stays as it was kept."""
+        from reports.dose.dose_effects import Cell, dose_tables
+
+        own, rows = self.settings(study, name), {*kept["algorithm"], *kept["other"]}
+        doses = kept.drop_duplicates("algorithm").set_index("algorithm")["guide_dose"]
+        runs = counts[["algorithm", "train_seed"]].drop_duplicates().itertuples(index=False)
+        histories: dict[tuple[str, int], History] = {
+            (row, seed): [{"guide_dose": float(doses.get(row, math.nan))}] for row, seed in runs
+        }
+        here = (counts["model"] == self.model) & (counts["benchmark"] == self.benchmark)
+        effects, slopes = dose_tables(
+            counts[here & counts["algorithm"].isin(rows)],
+            histories,
+            [Cell(**cell) for cell in own["cells"]],
+            own["ks"],
+            own["bootstrap"],
+        )
+        effects[_OF_TRAINING] = kept[_OF_TRAINING]
+        return {"": effects, "_slopes": slopes}
 
     def table(self, display: Display) -> TableDocument:
         """Estimators as groups, cells down, doses and both k across."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,6 @@ class PaperTests(Kind):
     over evaluation seeds alone.
     """
 
-    kind: Literal["paper_tests"]
     algorithm: Name
     """the method that is tested, and varied in the ablation"""
     algorithms: Rows
