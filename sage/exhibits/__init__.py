@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
-from sage.fields import nearest
+from sage.exhibits.kind import Display, Files, Kind, Measuring, Shows
+from sage.named import Named
 from sage.results import Results
 from sage.runtime.dependencies import module_files
 from sage.runtime.files import ROOT, atomic_directory
@@ -73,26 +72,19 @@ PAPER = "_paper"
 """Suffix of the table that compares an exhibit with the paper's numbers."""
 
 
+_KIND = Named(what="a kind of exhibit", base="sage.exhibits.kind:Kind", classes=KINDS)
+_OF_EVERY_REPORT = Named(
+    what="an exhibit of every report",
+    methods={"tables": (), "figures": ()},
+    classes=EVERY_REPORT,
+)
+
+
 def kind_class(kind: str) -> type[Kind]:
     """The class of a kind: a name in KINDS, or `module:Class`. Raises ValueError."""
-    if kind not in KINDS and ":" not in str(kind):
-        said = "missing" if not kind else f"{kind!r} is not allowed"
-        raise ValueError(said + nearest(str(kind), [*KINDS]))
-    module, _, name = KINDS.get(kind, kind).partition(":")
-    try:
-        imported = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{kind!r} cannot be imported ({error}); write module:Class, where module is a file "
-            "beside the Snakefile or an installed package"
-        ) from error
-    if not (isinstance(imported, type) and issubclass(imported, Kind)) or (
-        not hasattr(imported, "measure") and imported.evaluated is Kind.evaluated
-    ):
-        raise ValueError(
-            f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
-            "`evaluated`"
-        )
+    imported: type[Kind] = _KIND.find(kind)
+    if imported.measure is Kind.measure and imported.evaluated is Kind.evaluated:
+        raise ValueError(f"{kind!r} must define `measure` or `evaluated`")
     if imported.with_model and "evaluated" in imported.needs:
         raise ValueError(
             f"{kind!r} needs a model, so it is measured before the report, which makes what was "
@@ -135,8 +127,7 @@ def shows(study: ResolvedStudy, exhibit: str) -> Shows:
     """The object that makes the tables and figures of an exhibit, one of the study's own or of
     every report."""
     if exhibit in EVERY_REPORT:
-        module, _, name = EVERY_REPORT[exhibit].partition(":")
-        made: Shows = getattr(import_module(module), name)()
+        made: Shows = _OF_EVERY_REPORT.find(exhibit)()
         return made
     return kind_of(study, exhibit)
 
@@ -203,7 +194,6 @@ def measure(
     """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
     not at all."""
     kind = kind_class(exhibit["kind"]).model_validate(exhibit)
-    assert isinstance(kind, Measures)
     with atomic_directory(folder) as temporary:
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
 

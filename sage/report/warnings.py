@@ -24,6 +24,7 @@ from sage.runtime.records import differ
 from sage.study import BASE, ResolvedStudy
 from sage.study.models import UNCOUNTED
 from sage.tasks.data import OwnSet, repeats
+from sage.tasks.own import OwnTask
 
 _LIMITS = {
     "truncated": (
@@ -82,7 +83,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
             notices += find(content.metrics[name], study)
     for name, problems in content.problems.items():
         own = study.study.problems[name]
-        if isinstance(own, OwnSet) and (said := repeats(problems)):
+        if isinstance(own, OwnSet | OwnTask) and (said := repeats(problems)):
             notices.append(Notice(f"{own.title}: {said}.", []))
     text = (
         "If all problems have the same result, the interval has no width, but the uncertainty is "

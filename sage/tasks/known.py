@@ -7,8 +7,6 @@ and a name here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
-from inspect import getattr_static
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,14 +14,13 @@ from pydantic import Field, SerializeAsAny, TypeAdapter, WrapValidator
 
 from sage.faults import validated
 from sage.fields import Faults
-from sage.grading import STATUSES, Status
 from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.record import Problem
 from sage.tasks.arithmetic import ArithmeticSet
 from sage.tasks.data import FileSet, HubSet, OwnSet
 from sage.tasks.knights import Knights, KnightsSet
 from sage.tasks.math import Math, Number
-from sage.tasks.own import TASKS, OwnTask
+from sage.tasks.own import TASKS, OwnTask, own_task
 from sage.tasks.routes import RoutesSet
 from sage.tasks.sums import SumsSet
 from sage.tasks.task import Task
@@ -48,9 +45,7 @@ def task_of(kind: str, source: str = "") -> type[Task]:
 
     Raises ValueError for a kind that nobody knows, and for a class that is no task.
     """
-    task = KNOWN.get(source) or KNOWN.get(kind)
-    found: Any = None if task else TASKS.find(kind)
-    return task or _of_user(found, kind)
+    return KNOWN.get(source) or KNOWN.get(kind) or own_task(kind)
 
 
 def stratum_of(problem: Problem) -> str:
@@ -66,35 +61,6 @@ def own_kinds(problems: Iterable[Problem]) -> set[str]:
 def task_files(kinds: Iterable[str]) -> set[Path]:
     """Source files of tasks of a user's own: no module of this package imports them by name."""
     return set().union(*map(TASKS.files, kinds))
-
-
-@cache
-def _of_user(made: type[Any], kind: str) -> type[Task]:
-    """A user's class with the defaults of a task, and a `settle` that gives statuses alone."""
-    if not isinstance(getattr_static(made, "settle"), staticmethod):
-        raise ValueError(
-            f"{kind!r}: settle must be a @staticmethod that takes the gold answer and the answer; "
-            "it does not see the settings, so put what decides into the gold answer"
-        )
-    parts = {"kind": kind, "settle": staticmethod(partial(_settled, made.settle, kind))}
-    return type(made.__name__, (made,) if issubclass(made, Task) else (made, Task), parts)
-
-
-def _settled(settle: Callable[[str, str], Any], kind: str, gold: str, answer: str) -> Status:
-    """What a user's checker says, which may also be True or False. Raises ValueError for all else,
-    and where it fails: a verdict in its place would be made up."""
-    try:
-        said = settle(gold, answer)
-    except Exception as error:
-        raise ValueError(
-            f"{kind}.settle fails on the gold answer {gold[:80]!r} and the answer {answer[:80]!r} "
-            f"({type(error).__name__}: {error}); it must take any text, and say 'unparsed' of what "
-            "it cannot read"
-        ) from error
-    status = ("wrong", "correct")[said] if isinstance(said, bool) else said
-    if status not in STATUSES:
-        raise ValueError(f"{kind}.settle says {said!r}; it must be a bool or one of {STATUSES}")
-    return status
 
 
 def _own_or_ours(written: Any, validate: Callable[[Any], Any]) -> Any:

@@ -7,21 +7,61 @@ guide; its file is an input of the rules that use it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property, partial
+from inspect import getattr_static
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from sage.fields import Faults, Strict
+from sage.grading import STATUSES, Status
 from sage.named import Named
 from sage.problems.fields import Title
 from sage.problems.record import DataError, Problem
+from sage.tasks.task import Task
 
 TASKS = Named(what="a task", methods={"problems": (), "settle": ("gold", "answer")})
 """Tasks of a user's own: this project's are in `sage.tasks.known`."""
 
 _ROW = {"problem", "answer", "problem_id", "level", "hint", "cluster"}
+
+
+def own_task(kind: str) -> type[Task]:
+    """The class `kind` with the defaults of a task, and a `settle` that gives statuses alone.
+
+    Raises ValueError for what is no task.
+    """
+    found: Any = TASKS.find(kind)
+    return _with_defaults(found, kind)
+
+
+@cache
+def _with_defaults(made: type[Any], kind: str) -> type[Task]:
+    if not isinstance(getattr_static(made, "settle"), staticmethod):
+        raise ValueError(
+            f"{kind!r}: settle must be a @staticmethod that takes the gold answer and the answer; "
+            "it does not see the settings, so put what decides into the gold answer"
+        )
+    parts = {"kind": kind, "settle": staticmethod(partial(_settled, made.settle, kind))}
+    return type(made.__name__, (made,) if issubclass(made, Task) else (made, Task), parts)
+
+
+def _settled(settle: Callable[[str, str], Any], kind: str, gold: str, answer: str) -> Status:
+    """What a user's checker says, which may also be True or False. Raises ValueError for all else,
+    and where it fails: a verdict in its place would be made up."""
+    try:
+        said = settle(gold, answer)
+    except Exception as error:
+        raise ValueError(
+            f"{kind}.settle fails on the gold answer {gold[:80]!r} and the answer {answer[:80]!r} "
+            f"({type(error).__name__}: {error}); it must take any text, and say 'unparsed' of what "
+            "it cannot read"
+        ) from error
+    status = ("wrong", "correct")[said] if isinstance(said, bool) else said
+    if status not in STATUSES:
+        raise ValueError(f"{kind}.settle says {said!r}; it must be a bool or one of {STATUSES}")
+    return status
 
 
 class OwnTask(Strict):
@@ -35,8 +75,12 @@ class OwnTask(Strict):
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:
+        try:
+            own_task(self.source)
+        except ValueError as error:
+            raise Faults([f"source: {error}"]) from error
         if faults := TASKS.faults(self.source, self.settings):
-            raise Faults("source" + each if each.startswith(":") else each for each in faults)
+            raise Faults(faults)
         try:
             assert self.made is not None
         except (TypeError, ValueError) as error:

@@ -40,7 +40,7 @@ import pandas as pd
 from sage.claims import known
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
-from sage.claims.registration import Registration, design, read_entries, registration
+from sage.claims.registration import Registration, design, models_of, read_entries, registration
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
@@ -135,11 +135,12 @@ def run_of(folder: Path) -> known.Earlier:
 
 def registration_of(folder: Path) -> Registration:
     """The registration of a kept run, with what was known; entries of older code do not say it."""
-    study, claims = kept_study(folder), kept_claims(folder)
+    study = kept_study(folder)
+    trained, models = design(study), models_of(kept_claims(folder), study)
     earlier, entries = known.kept_earlier(folder.resolve().parents[1]), []
     for one in read_entries(Results(folder).registered):
         times = dict.fromkeys(one["claims"], str(one["time"]))
-        then = known.known_of(claims, study, design(study), earlier, times)
+        then = known.known_of(one["claims"], models, trained, earlier, times)
         entries.append({"known": then, **one})
     with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
         jobs = [json.loads(line) for line in lines]

@@ -12,6 +12,7 @@ models of the same size. If none is there, the plan does not guess. `plan_text` 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,8 +62,8 @@ class Stage:
 
     @property
     def jobs(self) -> int:
-        """How many jobs it has."""
-        return len(self.sizes)
+        """How many jobs it has: each writes its manifests into a folder of its own."""
+        return len({manifest.parent for manifest in self.sizes})
 
     @property
     def disk_bytes(self) -> float | None:
@@ -99,7 +100,7 @@ class Stage:
 
 
 Jobs = Mapping[Path, int | None]
-"""Tokens of each job of a stage at most, by its manifest."""
+"""Tokens of a stage at most by its manifests: a sampling job has one for each benchmark."""
 
 
 @dataclass(frozen=True)
@@ -219,12 +220,15 @@ def _stage(
         gib = max((content.get(key) or 0.0 for content in made.values()), default=0.0)
         return gib * 2**30 / 1e9 or None
 
-    counted = [size for size in jobs.values() if size is not None]
-    tokens = sum(counted) if len(counted) == len(jobs) else None
+    counted: Counter[Path] = Counter()
+    for manifest, size in jobs.items():
+        counted[manifest.parent] += size or 0
+    tokens = counted.total() if None not in jobs.values() else None
     expected = round(tokens * share) if tokens and share else None
     asks = speed, asked.gpus, asked.host_memory_gb
     used = most("peak_memory_gib"), most("peak_gpu_memory_gib")
-    sizes = jobs, tokens, expected, max(counted, default=None if jobs else 0)
+    largest = max(counted.values(), default=0) or (None if jobs else 0)
+    sizes = jobs, tokens, expected, largest
     return Stage(name, model, *sizes, *asks, *used, source, lengths)
 
 

@@ -9,6 +9,7 @@ of every step; the first writes.
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,6 +55,7 @@ NO_CLIP = 1e9
 SNAPSHOTS = "snapshots"
 
 AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
+AnyModel = TypeVar("AnyModel", bound=torch.nn.Module)
 
 
 def train_rl(
@@ -144,8 +146,12 @@ def build_trainer(
     tokenizer = load_tokenizer(parent)
     longest = longest_prompt(tokenizer, problems, algorithm)
     make_drawer = drawer_for(settings, model, parent, sharded, longest)
-    if reference is None and settings.lora is None and kl_coefficient(settings, algorithm):
-        reference = parent  # the policy's own weights change; an adapter's base stays
+    held = load_model(reference, DTYPES[settings.precision]) if reference else None
+    if held is None and kl_coefficient(settings, algorithm):
+        if settings.lora is None:  # the policy's own weights change
+            held = load_model(parent, DTYPES[settings.precision])
+        else:
+            held = of_same_weights(model)
     return kind(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader, config.seed),
@@ -155,12 +161,22 @@ def build_trainer(
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
         stop_texts=settings.sampling.stop,
-        reference=load_model(reference, DTYPES[settings.precision]) if reference else None,
+        reference=held,
         micro_batches=settings.micro_batches,
         make_drawer=make_drawer,
         correction=correction_of(settings) if make_drawer else None,
         trims=True,
     )
+
+
+def of_same_weights(model: AnyModel) -> AnyModel:
+    """A second `model` of the very same weights; an adapter that one of them gets stays its own.
+
+    As the reference it needs no memory, and computes what the policy does with its adapter off, but
+    nothing has to be switched off and on for that.
+    """
+    weights = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(weight): weight for weight in weights})
 
 
 def whole_weights(trainer: SageTrainer) -> dict[str, torch.Tensor] | None:

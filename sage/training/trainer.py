@@ -83,8 +83,8 @@ class SageTrainer(GRPOTrainer):
     - `make_drawer`: what draws rollouts instead of TRL (`transformers_rollouts` or `vllm_rollouts`
       of `sage.training.drawers`); `correction` then weights tokens by what the sampler's
       probabilities differ from the trainer's.
-    - `trims`: log-probs are computed without padding, and small passes on a CPU at once; they equal
-      TRL's but for rounding.
+    - `trims`: log-probs are computed without padding, of a prompt once for its group, and of small
+      passes on a CPU at once; they equal TRL's but for rounding.
     - `micro_batches`: into how many parts all processes together cut a step; by default each
       accumulates `gradient_accumulation_steps` of its own.
 
@@ -211,22 +211,14 @@ class SageTrainer(GRPOTrainer):
             self._entries.put(log, moment, self._evaluated.means(call.scores, group, names))
         return batch
 
-    def evaluation_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        prediction_loss_only: bool | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> Any:
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         """TRL's evaluation; what is logged of one has nothing of another in the same step."""
         self._evaluations += 1
         dataset = dataloader.dataset
         self._evaluated = tallies.Evaluated(len(dataset) if hasattr(dataset, "__len__") else None)
-        self._set = metric_key_prefix.removeprefix("eval").removeprefix("_")
-        return super().evaluation_loop(
-            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
-        )
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        self._set = prefix.removeprefix("eval").removeprefix("_")
+        return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log; of one of several sets of evaluation each number has that set's key.
@@ -357,11 +349,13 @@ class SageTrainer(GRPOTrainer):
         call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
         plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
         texts = (input_ids, attention_mask, logits_to_keep)
-        read = one_pass(plain, self.accelerator, self.temperature) if self._trims else plain
-        if states is not None and getattr(rule, "hidden_states", False):
+        whole, read = bool(getattr(rule, "hidden_states", False)), plain
+        if self._trims:
+            read = one_pass(plain, self.accelerator, self.temperature, whole)
+        if states is not None and whole:
             read = with_states(read, self.accelerator.unwrap_model(model), states)
         if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
-            read = trimmed(read, self.accelerator.num_processes, states)
+            read = trimmed(read, self.accelerator, states)
         output = read(model, *texts, **kwargs)
         if call is None:
             return output

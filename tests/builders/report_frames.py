@@ -125,6 +125,17 @@ class Given(Display):
         return self.frames[name]
 
 
+def shown(document: TableDocument, title: str, small: bool = False, group: int = 0) -> list[str]:
+    """The cells of a row of a table as they are read, or the small text below them."""
+    (row,) = (row for row in document.table.groups[group].rows if row.title == title)
+    return [cell.small if small else cell.text for cell in row.cells]
+
+
+def heads(document: TableDocument) -> list[tuple[str, ...]]:
+    """A table's heads: the title over its columns, then these."""
+    return [(head.title, *head.columns) for head in document.table.heads]
+
+
 def table_of(study: ResolvedStudy, exhibit: str, **frames: pd.DataFrame) -> TableDocument:
     """The table of an exhibit from measured frames."""
     return kind_of(study, exhibit).table(Given(study, exhibit, (), Path(), frames))

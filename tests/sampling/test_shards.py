@@ -66,10 +66,31 @@ def test_more_samples_seeds_or_problems_reuse_what_is_there(tmp_path: Path) -> N
     assert drawn(tmp_path, [0, 7], 8, prompts=more) == 9 * 8 * 2  # the last 8 problems and it
 
 
+@pytest.mark.parametrize(
+    ("samples", "size", "parts"),
+    [
+        (2, 1000, [80]),
+        (2, 50, [32, 48]),
+        (4, 64, [64, 64, 32]),
+        (9, 64, [64, 64, 16, 64, 64, 16, 64, 8]),  # a shard is whole
+        (2, 1, [16, 16, 16, 16, 8, 8]),
+    ],
+)
+def test_shards_are_drawn_together_up_to_a_size(
+    samples: int, size: int, parts: list[int], tmp_path: Path
+) -> None:
+    missing = Shards(tmp_path, SETTINGS, PROMPTS).missing([0], samples, size)
+    counts = [
+        [(8 if s.problems == missing[-1][-1].problems else 16) * (s.last - s.first) for s in part]
+        for part in missing
+    ]
+    assert [sum(part) for part in counts] == parts
+
+
 def test_shards_of_other_settings_or_prompts_are_not_reused(tmp_path: Path) -> None:
     assert drawn(tmp_path, [0], 2) == 80
     assert drawn(tmp_path, [0], 2, temperature=0.9) == 80
-    assert drawn(tmp_path, [0], 2, prompts={**PROMPTS, "p0": (5, 5)}) == 32 * 2
+    assert drawn(tmp_path, [0], 2, prompts={**PROMPTS, "p0": (5, 5)}) == 16 * 2
     assert drawn(tmp_path, [0], 2) == 0
 
 
@@ -77,7 +98,8 @@ def test_a_broken_or_misplaced_shard_is_drawn_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn(tmp_path, [0], 2)
-    first, second = sorted(tmp_path.rglob("*.parquet"))
+    first, second, _ = sorted(tmp_path.rglob("*.parquet"))
+    lost = sum(len(pd.read_parquet(file)) for file in (first, second))
     first.write_bytes(first.read_bytes()[:-20])
     drawn(tmp_path, [0], 2, temperature=0.5)
     theirs = [path for path in tmp_path.rglob(second.name) if path != second]
@@ -85,7 +107,7 @@ def test_a_broken_or_misplaced_shard_is_drawn_again(
     left_by_a_kill = first.with_name(".half.parquet")
     left_by_a_kill.write_bytes(b"PAR1")
     capsys.readouterr()
-    assert drawn(tmp_path, [0], 2) == 80
+    assert drawn(tmp_path, [0], 2) == lost
     assert capsys.readouterr().out.count("drawn again") == 2
     assert not left_by_a_kill.exists()
 

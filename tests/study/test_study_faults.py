@@ -103,7 +103,7 @@ OF_STUDY: list[tuple[str, Any, str]] = [
     ("exhibits.figure3.algorithms.0", ["a"], ": must be text, n"),
     # names of an earlier version
     ("readings", {}, ": unknown key; did you mean 'open_choices'?"),
-    ("exhibits.table1.kind", "free_rivals", ": 'free_rivals' is not allowed; did you mean 'cost"),
+    ("exhibits.table1.kind", "free_rivals", ": 'free_rivals' is … did you mean 'cost"),
     # exhibits
     ("exhibits.table1.model", "tony",
      ": 'tony' is not a model of this study; did you mean 'tiny'?"),
@@ -115,7 +115,7 @@ OF_STUDY: list[tuple[str, Any, str]] = [
     ("exhibits.table6.grid", {"treshold": [1.0]}, ".treshold: 'treshold' is not a sett"),
     ("exhibits.table2.samples", 5, ": 5, but only 4 samples of a problem are drawn"),
     ("exhibits.figure7.responses", 5, ": 5, but only 4 samples of a problem"),
-    ("exhibits.table1.kind", "acuracy", ": 'acuracy' is not allowed; did you mean 'accuracy'?"),
+    ("exhibits.table1.kind", "acuracy", ": 'acuracy' is … did you mean 'accuracy'?"),
     ("exhibits.table1.benchmark", "x", ": unknown key; did you mean 'benchmarks'"),
     # bases that lead nowhere
     ("models.tiny_long.base.model", "tiny_full",

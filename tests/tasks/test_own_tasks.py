@@ -78,6 +78,7 @@ def test_the_example_of_the_documentation_is_short() -> None:
     [
         ({"source": "my_tasks:Nothing"}, r"source: .+ cannot be imported \(AttributeError"),
         ({"source": "my_faults:Mute"}, "has no method settle that takes gold, answer"),
+        ({"source": "my_faults:Bound"}, "source: .+ must be a @staticmethod"),
         ({"source": "os:system"}, "not a class; a task is"),
         ({"source": "my_tasks:Countdown", "settings": {"counts": 3}}, "did you mean 'count'"),
         (

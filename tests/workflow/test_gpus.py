@@ -40,7 +40,7 @@ def test_shapes_have_the_published_numbers_of_weights() -> None:
 def entry(parameters: float, speed: float, **changes: Any) -> dict[str, Any]:
     """A made-up measurement."""
     own = {"gpu": "H100", "stage": "rl", "engine": "vllm", "precision": "bfloat16", "rows": 8}
-    own |= {"parameters": int(parameters), "tokens_per_second": speed, "of": "made up"}
+    own |= {"parameters": int(parameters), "tokens_per_second": speed, "of": "x"}
     return own | changes
 
 
@@ -61,7 +61,7 @@ ENTRIES = [entry(1e9, 4000.0), entry(4e9, 2000.0), entry(1e9, 9.0, precision="fl
 )
 def test_only_the_like_that_was_measured_has_a_speed(changed: Any, speed: float | None) -> None:
     found = speed_of(replace(Work("rl", "vllm", "bfloat16", 10**9), **changed), ENTRIES)
-    assert found == (None if speed is None else (speed, "measured on an H100: made up"))
+    assert found == (None if speed is None else (speed, "measured on an H100: x"))
 
 
 def test_what_a_gpu_measures_in_parts_becomes_data_of_the_plan(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_plan_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     night = study_of("night")
     found = by_stage(night, tmp_path)
     assert found["rl"].tokens_per_second == 5000.0
-    assert found["rl"].source == "measured on an H100: made up"
+    assert found["rl"].source == "measured on an H100: x"
     assert found["sample"].tokens_per_second == night.study.models["qwen_math_1_5b"].job.sampling
-    assert found["sample"].source.startswith("assumed in the study's job sections: nothing of this")
+    assert found["sample"].source.startswith("assumed in")
 
 
 def test_the_kept_speeds_are_those_of_the_kept_runs() -> None:
@@ -136,9 +136,9 @@ def test_expected_tokens_are_as_long_as_those_of_runs_else_of_kept_runs(tmp_path
     assert seen.expected == pytest.approx(kept.tokens / 4, rel=0.01)
     assert seen.expected_hours == pytest.approx(seen.hours / 4, rel=0.01)
     assert seen.lengths == "of runs on disk"
-    assert "of jobs with the expected lengths" in total([seen])
+    assert "with the expected lengths" in total([seen])
     text = render_plan(study_of("night"), plan(study_of("night"), Results(tmp_path)))
-    assert "No kept run tells the lengths: the greatest are taken as expected." in text
+    assert "No kept run tells" in text
     longer = study_of("pretrained", "models.sums.rl.sampling.max_tokens=192")
     assert by_stage(longer, tmp_path / "none")["rl"].expected is None
 
@@ -189,14 +189,14 @@ def test_check_warns_of_memory_before_the_first_job_and_says_what_fits(tmp_path:
 
     fits = finding(study_of("night"), 24e9)
     assert (fits.state, fits.needed) == ("ok", "8.9 GB, estimated")
-    assert "and 9 GB of GPU memory for RL by the" in (ROOT / "docs/running.md").read_text("utf-8")
+    assert "and 9 GB of GPU" in (ROOT / "docs/running.md").read_text("utf-8")
     warned = finding(off, 24e9)
     assert warned.state == "warning"
-    assert "an estimate; if a job runs out of memory: set micro_batches: 16 (" in warned.way_out
+    assert "set micro_batches: 16 (" in warned.way_out
     assert "gradient_checkpointing: true (" in warned.way_out
-    assert finding(off, 5e9).way_out.endswith("use GPUs with more memory")
+    assert finding(off, 5e9).way_out.endswith("with more memory")
     (line,) = gpu_memory_lines(off, Results(tmp_path))
-    assert "(the shape of Qwen2.5-1.5B), estimated with prompts of 256 tokens: " in line
+    assert "(the shape of Qwen2.5-1.5B)" in line
     assert gpu_memory_lines(study_of("mini"), Results(tmp_path)) == []
     manifest = tmp_path / "models/qwen_math_1_5b/grpo/seed1/manifest.json"
     manifest.parent.mkdir(parents=True)

@@ -43,9 +43,9 @@ def test_a_job_with_imports_of_its_own_writes_the_same_bytes(project: Path, tmp_
     files = [smoke / f"models/{run}/model.safetensors", samples]
     shared = [file.read_bytes() for file in files]
     shutil.rmtree(smoke / "models" / run)
-    samples.unlink()
+    shutil.rmtree(samples.parent)
     alone = snakemake_in(copy, SAGE_SHARED_IMPORTS="off")
-    target = str(samples.relative_to(copy))
+    target = str(samples.parent.relative_to(copy))
     done = alone("--cores", "1", "--config", "study=smoke", "--", target)
     assert done.returncode == 0, done.stdout
     assert [file.read_bytes() for file in files] == shared
