@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from sage.runtime.files import ROOT
+from sage.runtime.files import from_repository
 from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {
@@ -62,6 +62,8 @@ STOPPED = "\nStopped; the same command goes on from there."
 
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
+_OTHER_SNAKEFILE = re.compile(r"(--snakefile|-s|--directory|-d)(=.*)?")
+_OF_CONFIG = re.compile(r"--configfiles?(=.*)?")
 _TAKES_FILES = re.compile("--configfiles?")
 _TAKES_RULES = re.compile("--(until|omit-from|forcerun|prioritize|allowed-rules)|-[UORP]")
 _SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=")
@@ -115,7 +117,7 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         raise Usage(f"{none[0].strip()}: no job could start; write 1 or more, or leave it out")
     verbose = any(map(_VERBOSE.match, rest))
     rest = [word for word in rest if word != "--verbose"]
-    arguments = [] if command == "run" else [command]
+    arguments = [*workflow_words(rest), *([] if command == "run" else [command])]
     if not any(_CORES.fullmatch(word) for word in rest):
         arguments += ["--cores", "all" if command in ("run", "report") else "1"]
     return [*arguments, *rest, *(["--config", *config] if config else [])], verbose
@@ -123,7 +125,7 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
 
 def _is_study(word: str) -> bool:
     """Whether a word can only be a study: the name of one, or its file."""
-    return Path("config/studies", f"{word}.yaml").is_file() or (
+    return from_repository(f"config/studies/{word}.yaml").is_file() or (
         word.endswith((".yaml", ".yml")) and Path(word).is_file()
     )
 
@@ -232,8 +234,6 @@ def _main(words: list[str]) -> int:
             compared: int = import_module("sage.tools.compare_samples").main(words[1:])
             return compared
         if command in MODULES:
-            if command == "eval" and not {"--help", "-h"} & {*words}:
-                _at_home()
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status
         if command not in TARGETS:
@@ -243,7 +243,6 @@ def _main(words: list[str]) -> int:
         if {"--help", "-h"} & {*words[1:]}:
             print(usage_of(command))
             return 0
-        _at_home()
         asked, verbose = snakemake_words(command, words[1:])
         alone = command not in PRINTING and not DRY & {*words}
         if alone and release_stale_lock(Path.cwd()):
@@ -258,10 +257,14 @@ def _main(words: list[str]) -> int:
     return _quietly(own)
 
 
-def _at_home() -> None:
-    if not Path("Snakefile").is_file():
-        where = f": cd {shlex.quote(str(ROOT))}" if (ROOT / "Snakefile").is_file() else ""
-        raise Usage(f"{Path.cwd()} has no Snakefile; go to the folder of this repository{where}")
+def workflow_words(words: Sequence[str]) -> list[str]:
+    """What tells Snakemake where this workflow is, in a folder that has none: results and the
+    user's own files are in that folder."""
+    if Path("Snakefile").is_file() or any(map(_OTHER_SNAKEFILE.fullmatch, words)):
+        return []
+    own = Path("config/config.yaml").is_file() or any(map(_OF_CONFIG.fullmatch, words))
+    settings = [] if own else [f"--configfile={from_repository('config/config.yaml')}"]
+    return [f"--snakefile={from_repository('Snakefile')}", *settings]
 
 
 def _quietly(own: list[str]) -> int:
