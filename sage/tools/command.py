@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from sage import lacking
 from sage.runtime.files import from_repository
 from sage.runtime.survivors import Locked, release_stale_lock
 
@@ -210,8 +211,14 @@ def usage_of(command: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status, 130 if it was stopped from the keyboard."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        return _main(words)
+    except ModuleNotFoundError as error:
+        if (said := lacking(error, f"sage-rlvr {words[0]}")) == str(error):
+            raise
+        print(f"sage-rlvr: {said}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         return 130
