@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (said := lacking(error, f"sage-rlvr {words[0]}")) == str(error):
             raise
-        print(f"sage-rlvr: {said}", file=sys.stderr)
+        print(said, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
