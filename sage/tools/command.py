@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from sage import lacking
+from sage.runtime.extras import lacking
 from sage.runtime.files import from_repository
 from sage.runtime.survivors import Locked, release_stale_lock
 

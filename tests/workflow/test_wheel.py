@@ -17,6 +17,7 @@ import pytest
 from conftest import ROOT, copy_project
 
 import sage
+from sage.runtime.extras import lacking
 
 pytestmark = pytest.mark.timeout(3000)
 
@@ -104,7 +105,7 @@ def test_grading_and_comparing_need_no_extra(
     [("torch", "train"), ("math_verify.parser", "train"), ("vllm", "vllm"), ("nowhere", None)],
 )
 def test_a_missing_package_names_its_extra(module: str, extra: str | None) -> None:
-    said = sage.lacking(ModuleNotFoundError("none", name=module), "it")
+    said = lacking(ModuleNotFoundError("none", name=module), "it")
     assert (f"sage-rlvr[{extra}" in said) if extra else said == "none"
     assert sage.Grader.__name__ == "Grader"
 
