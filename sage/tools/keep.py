@@ -45,7 +45,7 @@ from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
-from sage.exhibits import kept_study, kind_of, load_study, write_piece
+from sage.exhibits import kept_study, kind_of, load_study, restore_study, write_piece
 from sage.exhibits.equal_accuracy import EqualAccuracyTable
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
@@ -58,7 +58,6 @@ from sage.runtime.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
@@ -183,11 +182,13 @@ def _pack(path: Path, text: str) -> None:
 
 def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
-    record = json.loads((jobs_folder(places.folder) / "metrics/claims.json").read_bytes())
+    record = json.loads((jobs_folder(places.folder) / "report/page.json").read_bytes())
     name = places.folder.name
     loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
     study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
-    same = settings_sum({"study": study, "claims": claims}) == record["settings_sha256"]
+    judged_one = restore_study(record["settings"]["study"])
+    same = judged_one.study.claims == claims
+    same = same and judged_one.seen_by().model_dump(mode="json") == study
     if isinstance(claims, str):
         judged = {total for path, total in record["inputs"].items() if path.endswith(claims)}
         same = same and judged == {file_sum(ROOT / claims)}
