@@ -63,8 +63,7 @@ STOPPED = "\nStopped; the same command goes on from there."
 
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
-_OTHER_SNAKEFILE = re.compile(r"(--snakefile|-s|--directory|-d)(=.*)?")
-_OF_CONFIG = re.compile(r"--configfiles?(=.*)?")
+_TAKES_SNAKEFILE = re.compile("--snakefile|-s")
 _TAKES_FILES = re.compile("--configfiles?")
 _TAKES_RULES = re.compile("--(until|omit-from|forcerun|prioritize|allowed-rules)|-[UORP]")
 _SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=")
@@ -267,9 +266,10 @@ def _main(words: list[str]) -> int:
 def workflow_words(words: Sequence[str]) -> list[str]:
     """What tells Snakemake where this workflow is, in a folder that has none: results and the
     user's own files are in that folder."""
-    if Path("Snakefile").is_file() or any(map(_OTHER_SNAKEFILE.fullmatch, words)):
+    options = [word.partition("=")[0] for word in words]
+    if Path("Snakefile").is_file() or any(map(_TAKES_SNAKEFILE.fullmatch, options)):
         return []
-    own = Path("config/config.yaml").is_file() or any(map(_OF_CONFIG.fullmatch, words))
+    own = Path("config/config.yaml").is_file() or any(map(_TAKES_FILES.fullmatch, options))
     settings = [] if own else [f"--configfile={from_repository('config/config.yaml')}"]
     return [f"--snakefile={from_repository('Snakefile')}", *settings]
 

@@ -18,10 +18,18 @@ from conftest import ROOT, copy_project
 
 import sage
 from sage.runtime.extras import lacking
+from workflow.wheel import taken
 
 pytestmark = pytest.mark.timeout(3000)
 
 BASE = next((ROOT / "config/bases").iterdir())
+
+DATA = (
+    "sage/py.typed",
+    "sage/study/open_choices.yaml",
+    "sage/tools/speeds.json",
+    "sage/training/settings.yaml",
+)
 
 COMMANDS = {
     "--version": (0, "sage-rlvr 0.", []),
@@ -145,8 +153,11 @@ def test_every_command_works_outside_of_a_clone(installed: Path, folder: Path) -
 
 
 @pytest.mark.slow
-def test_the_package_has_no_kept_runs(installed: Path) -> None:
+def test_the_package_has_the_workflow_but_no_kept_runs(installed: Path) -> None:
     (wheel,) = installed.parent.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert not [name for name in names if name.endswith(("run.json", "registered.json", ".png"))]
+    modules = [str(path.relative_to(ROOT)) for path in (ROOT / "sage").rglob("*.py")]
+    inside = [f"sage/project/{path}" for path in taken()]
+    assert not [name for name in inside if "registered" in name or name.endswith("run.json")]
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == {*modules, *DATA, *inside}
     assert wheel.stat().st_size < 4e6
