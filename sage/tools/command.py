@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sage.runtime.extras import lacking
 from sage.runtime.files import from_repository
-from sage.runtime.survivors import Locked, release_stale_lock
+from sage.runtime.survivors import COMMAND, Locked, release_stale_lock
 
 TARGETS = {
     "run": "make all results of a study, and its report",
@@ -209,7 +209,14 @@ def usage_of(command: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status, 130 if it was stopped from the keyboard."""
+    """Run one command; returns its exit status, 130 if it was stopped from the keyboard.
+
+    In another checkout than this package's, its own package takes over: its jobs run that code.
+    """
+    own = Path("sage/tools/command.py")
+    if arguments is None and own.is_file() and not own.samefile(__file__):
+        os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.getenv("PYTHONPATH", "")])
+        os.execv(sys.executable, [sys.executable, "-m", COMMAND, *sys.argv[1:]])
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _main(words)
