@@ -32,7 +32,7 @@ from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
 from sage.report.opening import findings_of, opening
-from sage.report.sections import exhibit_sections, said_often, study_sections
+from sage.report.sections import by_facts, exhibit_sections, said_often, study_sections
 from sage.report.warnings import warnings
 from sage.runtime.common_work import taken_over
 from sage.runtime.files import write_text_atomic
@@ -81,6 +81,7 @@ def render_page(
     opens = [] if ledger is None else primary_lines(ledger, study, early)
     lead, exhibits = exhibit_sections(study, content, files)
     always = study_sections(study, content, files)
+    leading = [lead] if lead else []
     date, commit = provenance.made_from(content)
     return rendered(
         TEMPLATE,
@@ -122,7 +123,8 @@ def render_page(
         warnings=warnings(study, content),
         exhibits=exhibits,
         study_sections=always,
-        common=said_often([*([lead] if lead else []), *exhibits, *always]),
+        common=said_often([*leading, *exhibits, *always]),
+        behind=by_facts([*leading, *exhibits]),
         problem_sets=provenance.problem_sets(study, content.problems, files.results),
         settings=provenance.all_settings(study),
         run_tables=provenance.run_tables(study, content, files),
