@@ -88,7 +88,7 @@ def render_page(
     lead, exhibits = exhibit_sections(study, content, files)
     always = study_sections(study, content, files)
     if content.kept:
-        (lead,) = of_kept_run([lead] if lead else []) or [None]
+        lead = next(iter(of_kept_run([lead] if lead else [])), None)
         exhibits, always = of_kept_run(exhibits), of_kept_run(always)
     exhibits += further_tables(content, files)
     date, commit = provenance.made_from(content)

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 from sage.tools.command import main as command
-from sage.tools.keep import check, draw_page, keep, kept_runs, labels, recomputed, refresh
+from sage.tools.keep import check, keep, kept_runs, labels, recomputed, refresh
 from sage.tools.kept_run import kept_file, read_kept
 
 CLAIM = re.compile(r'id="claim-(\w+)">\s*<summary><span class="verdict [^"]*">([^<]*)</span>')
