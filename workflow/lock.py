@@ -2,8 +2,9 @@
 
 `make lock` resolves pyproject.toml's ranges with uv, at the versions of environment.yml, and writes
 locks/*.txt, which name no package index; workflow/install.py reads them. `base` is what every
-environment has, `cuda` torch with its CUDA build's packages, an extra's file what it adds or needs
-in another version; `uv` and `docs` stand alone. Needs the standard library only.
+environment has, `cuda` torch with its CUDA build's packages, `cpu` torch's build for Linux without
+a GPU, an extra's file what it adds or needs in another version; `uv` and `docs` stand alone. Needs
+the standard library only.
 """
 
 import itertools
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "locks"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PYTHONS = ("3.11", "3.12", "3.13")
 
 # Where the lock holds. vLLM's file holds on the first of them alone.
@@ -76,7 +78,7 @@ def left_out(extras: Iterable[str]) -> list[str]:
 def why_not(python: str, system: str, machine: str, extras: Sequence[str]) -> str | None:
     """Why the lock does not hold for an environment, or None if it does."""
     here, of_vllm = f"{system.lower()}-{machine}", bool(OF_VLLM & {*extras})
-    files = (f"{name}.txt" for name in ("base", "cuda", *extras))
+    files = (f"{name}.txt" for name in ("base", "cpu", "cuda", *extras))
     if python not in PYTHONS:
         return f"it is for Python {', '.join(PYTHONS)}, not {python}"
     if here not in PLATFORMS or (of_vllm and here != "linux-x86_64"):
@@ -182,6 +184,10 @@ def make() -> None:
     plain = {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)}
     write("base", plain, {})
     write("cuda", base, plain)
+    (torch,) = versions(base["torch"])
+    alone = f'[project]\nname = "cpu"\nversion = "0"\ndependencies = ["torch=={torch}+cpu"]\n'
+    of_linux = [place for place in PLATFORMS if place.startswith("linux")]
+    write("cpu", resolve(alone, ["--no-deps", "--index", CPU_INDEX], of_linux), {})
     for group in settings["dependency-groups"]:
         write(group, resolve(pyproject, ["--group", group]), {})
     for extra, overrides in extras.items():

@@ -236,8 +236,10 @@ def _read(
     content = None if columns.get("problem") else log.columns.get("content")
     rows = pd.DataFrame(
         {
-            "model": table[names["model"]].map(str) if names["model"] else "",
-            "benchmark": table[names["benchmark"]].map(str) if names["benchmark"] else benchmark,
+            "model": table[names["model"]].map(printable) if names["model"] else "",
+            "benchmark": table[names["benchmark"]].map(printable)
+            if names["benchmark"]
+            else benchmark,
             "problem_id": table[names["problem"]].map(str),
             "cluster": _texts(table[names["cluster"]]) if names["cluster"] else "",
             "content": "" if content is None else _texts(table[content]),
@@ -295,6 +297,11 @@ def _seeds(written: pd.Series, column: str) -> pd.Series:
             f"{written.iloc[row]!r}"
         )
     return seeds.astype(int).astype(object)
+
+
+def printable(name: object) -> str:
+    """A name as a person may read it: what turns or hides text, such as U+202E, is escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(name))
 
 
 def _texts(written: pd.Series) -> pd.Series:

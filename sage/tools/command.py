@@ -27,7 +27,7 @@ TARGETS = {
     "report_partial": "make a page of the results so far, also while the study runs",
     "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
     "check": "print what this machine lacks for a study",
-    "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
+    "compare": "compare samples of any program: compare a.csv b.csv; or "
     "a finished study with a kept run: compare STUDY FOLDER",
     "resolved": "print the study's settings with every default",
     "audit": "grade a finished study's samples in two other ways, and count the differences",
@@ -227,7 +227,8 @@ def _main(words: list[str]) -> int:
         print(versions())
         return 0
     try:
-        if command == "compare" and compares_samples(words[1:]):
+        asks_help = bool({"--help", "-h"} & {*words[1:]})
+        if command == "compare" and (asks_help or compares_samples(words[1:])):
             compared: int = import_module("sage.tools.compare_samples").main(words[1:])
             return compared
         if command in MODULES:

@@ -40,16 +40,22 @@ import pandas as pd
 from sage.claims import known
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
-from sage.claims.registration import Registration, design, read_entries, registration
+from sage.claims.registration import Registration, design, models_of, read_entries, registration
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
-from sage.exhibits import figures_of, kept_study, kind_of, load_study, tables_of
+from sage.exhibits import (
+    figures_of,
+    kept_study,
+    kind_of,
+    load_study,
+    restore_study,
+    tables_of,
+)
 from sage.results import Results
 from sage.runtime.faults import Fault
 from sage.runtime.files import ROOT, atomic_file, file_sum, write_json_atomic, write_text_atomic
-from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
@@ -74,8 +80,8 @@ KEYS = {
     "claims": ["claim", "test", "place"],
     "support": CURVES[:4],
 }
-COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict"]
-COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
+COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "test_verdict"]
+COMPARED += ["place_verdict", "verdict", "worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
 """Columns that `--check` compares, and what names a row, by table."""
 
@@ -128,11 +134,12 @@ def run_of(folder: Path) -> known.Earlier:
 
 def registration_of(folder: Path) -> Registration:
     """The registration of a kept run, with what was known; entries of older code do not say it."""
-    study, claims = kept_study(folder), kept_claims(folder)
+    study = kept_study(folder)
+    trained, models = design(study), models_of(kept_claims(folder), study)
     earlier, entries = known.kept_earlier(folder.resolve().parents[1]), []
     for one in read_entries(Results(folder).registered):
         times = dict.fromkeys(one["claims"], str(one["time"]))
-        then = known.known_of(claims, study, design(study), earlier, times)
+        then = known.known_of(one["claims"], models, trained, earlier, times)
         entries.append({"known": then, **one})
     with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
         jobs = [json.loads(line) for line in lines]
@@ -168,11 +175,13 @@ def _pack(path: Path, text: str) -> None:
 
 def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
-    record = json.loads((jobs_folder(places.folder) / "metrics/claims.json").read_bytes())
+    record = json.loads((jobs_folder(places.folder) / "report/page.json").read_bytes())
     name = places.folder.name
     loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
     study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
-    same = settings_sum({"study": study, "claims": claims}) == record["settings_sha256"]
+    judged_one = restore_study(record["settings"]["study"])
+    same = judged_one.study.claims == claims
+    same = same and judged_one.seen_by().model_dump(mode="json") == study
     if isinstance(claims, str):
         judged = {total for path, total in record["inputs"].items() if path.endswith(claims)}
         same = same and judged == {file_sum(ROOT / claims)}

@@ -140,7 +140,8 @@ def test_numbers_of_claims_are_written_anew_and_their_words_stay(tmp_path: Path)
     text = text.replace(low, "0.5", 1).replace("inconclusive", "supported")
     (folder / "claims.csv").write_text(text, encoding="utf-8")
     faults = check(folder)
-    assert [one.split()[1] for one in faults] == ["low", "place_verdict", "verdict"]
+    columns = ["low", "test_verdict", "place_verdict", "verdict"]
+    assert [one.split()[1] for one in faults] == columns
     refresh(folder)
     assert check(folder) == []
     pd.testing.assert_frame_equal(

