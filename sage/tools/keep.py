@@ -56,6 +56,7 @@ from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
 from sage.study.written import moved
+from sage.tools.archive import refuse_secrets
 from sage.tools.verify import changed
 
 CONFIG = ROOT / "config"
@@ -124,6 +125,7 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
         known.add(reports, run_of(target))
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / "index.html", page)
+    refuse_secrets(path for path in sorted(target.iterdir()) if path.is_file())
 
 
 def run_of(folder: Path) -> known.Earlier:
