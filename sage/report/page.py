@@ -33,6 +33,7 @@ from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
 from sage.report.opening import findings_of, opening
 from sage.report.sections import (
+    by_facts,
     exhibit_sections,
     further_tables,
     of_kept_run,
@@ -91,6 +92,7 @@ def render_page(
         lead = next(iter(of_kept_run([lead] if lead else [])), None)
         exhibits, always = of_kept_run(exhibits), of_kept_run(always)
     exhibits += further_tables(content, files)
+    leading = [lead] if lead else []
     date, commit = provenance.made_from(content)
     return rendered(
         TEMPLATE,
@@ -133,7 +135,8 @@ def render_page(
         warnings=warnings(study, content),
         exhibits=exhibits,
         study_sections=always,
-        common=said_often([*([lead] if lead else []), *exhibits, *always]),
+        common=said_often([*leading, *exhibits, *always]),
+        behind=by_facts([*leading, *exhibits]),
         problem_sets=provenance.problem_sets(study, content, files.results),
         settings=provenance.all_settings(study),
         run_tables=provenance.run_tables(study, content, files),

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
+from sage.runtime.files import PACKAGE
 
 WITHOUT_EFFECT = (
     *("sage.study", "sage.faults", "sage.fields", "sage.named", "sage.results", "sage.runtime"),

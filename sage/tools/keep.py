@@ -55,7 +55,14 @@ from sage.exhibits import (
 )
 from sage.results import Results
 from sage.runtime.faults import Fault
-from sage.runtime.files import ROOT, atomic_file, file_sum, write_json_atomic, write_text_atomic
+from sage.runtime.files import (
+    NO_KEPT,
+    ROOT,
+    atomic_file,
+    file_sum,
+    write_json_atomic,
+    write_text_atomic,
+)
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
@@ -391,7 +398,9 @@ def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         return 0
     if given.check is not None:
         failed = False
-        for folder in given.check or kept_runs():
+        if not (runs := given.check or kept_runs()):
+            raise ValueError(f"no kept run in {ROOT / 'reports'}. {NO_KEPT}; name a folder")
+        for folder in runs:
             if not (folder / STUDY).is_file():
                 parser.error(f"{folder} has no {STUDY}, so it cannot be computed again")
             faults = check(folder)
