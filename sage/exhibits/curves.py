@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,11 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
     first method with bands that hold the whole curve in 95 % of studies, and the first k at which a
     method is below it (above it, if it starts below), with the interval that the band gives.
     """
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "_apart": "Differences from the first method. In 95 % of studies a band holds the whole "
+        "curve. Circles: the first k at which a method is below (or above) it, with its interval."
+    }
 
     kind: Literal["curves"]
 
@@ -123,13 +128,16 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     def _apart(self, display: Display) -> Figure:
         """Each method minus the first one over all k, in points, with a simultaneous band."""
+        from matplotlib.transforms import ScaledTranslation
+
         from sage.rendering.style import draw_band, line_look, of_method, panels_of, powers_of_two
 
         counts, styles = display.frame("counts"), line_styles(display.study)
         counts = counts[(counts["model"] == self.model) & counts["algorithm"].isin(display.rows)]
         bands = bands_from(counts, display.baseline, display.study.study.evaluation.bootstrap)
         titles = {name: display.titles[name] for name in display.benchmarks}
-        figure, panels = panels_of(titles, counts, (4.4, 3.6))
+        rows = counts["algorithm"].nunique()
+        figure, panels = panels_of(titles, counts, (4.4, 3.0 + 0.17 * rows))
         for axes, here in panels:
             benchmark = str(here["benchmark"].iloc[0])
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
@@ -143,12 +151,15 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
                 with of_method(axes, name):
                     draw_band(axes, line.reset_index(), "k", styles[name].hex)
                     axes.plot(band.ks, ends[1], label=label, **look)
+                    axes.plot(*_turn(band), "o", ms=9, mfc="none", mec=styles[name].hex)
                 powers_of_two(axes, band.ks)
             axes.set(xlabel="samples per problem, k")
             axes.set_ylabel(f"points from {display.title(display.baseline)}")
-            axes.legend(
-                fontsize=7.5, handlelength=2.2, loc="upper left", bbox_to_anchor=(-0.02, -0.2)
-            )
+            # A fixed distance, as axes are lower above a long legend.
+            below = axes.transAxes + ScaledTranslation(0.0, -0.45, figure.dpi_scale_trans)
+            place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0)}
+            place["bbox_transform"] = below
+            axes.legend(fontsize=7.5, handlelength=2.2, borderaxespad=0.0, **place)
         return figure
 
 
@@ -178,9 +189,21 @@ def _level(k: int, row: Record) -> Cell | str:
     return share_cell(*(row[k][end] for end in PARTS)) if k in row else NONE
 
 
+def _sides(band: CurveBand) -> tuple[str, CurveBand]:
+    """Where the method falls, and the band that says when: above the other if it starts below."""
+    return ("above", band.turned()) if band.first == 1 else ("below", band)
+
+
 def _first(band: CurveBand) -> str:
     """At which k the method falls below the other; above it, if it starts below."""
-    where, one = ("above", band.turned()) if band.first == 1 else ("below", band)
+    where, one = _sides(band)
     if one.first is None:
-        return f"nowhere {where}"
-    return f"{where} from k = {one.first} ({one.first_low} to {one.first_high or 'never'})"
+        return f"at no k {where}"
+    return f"{where} from k = {one.first} on ({one.first_low} to {one.first_high or 'never'})"
+
+
+def _turn(band: CurveBand) -> tuple[list[float], list[float]]:
+    """The point, in percentage points, at the k that `_first` names, if there is one."""
+    first = _sides(band)[1].first
+    here = [] if first is None else [int(np.flatnonzero(band.ks == first)[0])]
+    return [float(band.ks[at]) for at in here], [100 * float(band.value[at]) for at in here]

@@ -222,6 +222,9 @@ class Shows:
     caption: ClassVar[str] = ""
     """The caption of its figures on the page, where `contents` says more than they show."""
 
+    captions: ClassVar[Mapping[str, str]] = {}
+    """Captions of single figures, by suffix."""
+
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""
 

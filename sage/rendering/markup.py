@@ -66,15 +66,27 @@ def figure_html(svg: str, prefix: str, label: str, keys: Mapping[str, LineStyle]
         body = "".join(_svg_text(one, prefix, used) for one in (*shared, group))
         widths += [] if group.get("id", "").startswith("legend") else [width]
         head = Markup('<svg viewBox="{}" style="max-width:{}px" aria-hidden="true">')
-        drawn += head.format(box, round(1.6 * width)) + Markup(body + "</svg>")
+        drawn += head.format(box, round(1.25 * width)) + Markup(body + "</svg>")
         shared = []
     panels = Markup('<div class="panels" role="img" aria-label="{}" style="--panel:{}px">{}</div>')
-    return panels.format(label, round(1.15 * max(widths)), drawn) + legend
+    return panels.format(label, round(0.95 * max(widths)), drawn) + legend
 
 
 def _svg_text(element: ElementTree.Element, prefix: str, used: Collection[str]) -> str:
-    """An element as text without line breaks, unused ids, and colours of its own."""
+    """An element as text without line breaks, unused ids, colours and fonts of its own, and what
+    makes a page of many marks large: long numbers, and the same style at each mark."""
     for one in element.iter():
+        for key in {"x", "y"} & one.attrib.keys():
+            one.set(key, f"{float(one.attrib[key]):.2f}")
+        if one.get("transform", "").startswith("rotate(-0 "):
+            del one.attrib["transform"]
+        if "d" in one.attrib:
+            one.set("d", " ".join(one.attrib["d"].split()))
+        styles = {child.get("style", "") for child in one}
+        if len(one) > 1 and {child.tag for child in one} == {"use"} and len(styles) == 1:
+            one.set("style", f"{one.get('style', '')}{styles.pop()}")
+            for child in one:
+                child.attrib.pop("style", None)
         name = one.attrib.pop("id", "")
         if name in used:
             one.set("id", f"{prefix}-{name}")
@@ -83,6 +95,7 @@ def _svg_text(element: ElementTree.Element, prefix: str, used: Collection[str]) 
         one.tail = None
     text = ElementTree.tostring(element, encoding="unicode")
     text = re.sub(r'(href="#|url\(#)', rf"\1{prefix}-", text)
+    text = re.sub(r" font-family: [^;\"]+;", "", text)
     return re.sub(r' style="[^"]+"', _themed, text)
 
 

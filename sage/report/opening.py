@@ -27,8 +27,11 @@ from sage.rendering.table import Cell, Record, Table, points_cell, table_of
 from sage.report.compared import Compared, Difference, compared_methods, direction
 from sage.study import BASE, ResolvedStudy
 
+MOST = 5
+"""The most sentences that open a page."""
+
 TOLD = 3
-"""The most sentences of exhibits that open a page."""
+"""The most sentences of bases, where nothing was trained."""
 
 OF_CLAIMS = 2
 """The most claims that open a page with a sentence of their own."""
@@ -39,9 +42,11 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class Opening:
-    """Sentences, the summary of methods, and the forest, each with its caption, and a note."""
+    """Sentences on what was found and on what was not tested, the summary of methods, and the
+    forest, each with its caption, and a note."""
 
     sentences: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
     forest: Forest | None = None
     caption: str = ""
     note: str = ""
@@ -64,19 +69,19 @@ def opening(
     `claims` are the lines of claims that may open it, and `untold` counts tested ones that cannot
     be drawn with them. `findings` are those of exhibits. `chance` is `metrics/chance.parquet`, with
     pass@k by correct working; `untested` are methods whose guides acted too weakly
-    (`sage.claims.view.untested_guides`).
+    (`sage.claims.view.untested_guides`). A trial has found nothing.
     """
+    if study.study.trial:
+        return Opening()
     compared = None
     if comparisons is not None and pass_at_k is not None:
         compared = compared_methods(study, comparisons, pass_at_k)
     sentences: tuple[str, ...] = ()
     if compared:
-        told = _sentences(study, compared, untested)
+        told = _sentences(compared)
         sentences = (*told[:1], *_of_claims(claims, compared), *told[1:])
     found = [sentence for one in findings for sentence in one.sentences]
-    sentences += tuple(found[:TOLD])
-    if (left := len(found) - TOLD) > 0:
-        sentences += (f"The sections below have {left} more findings of this kind.",)
+    sentences = (*sentences, *found)[:MOST]
     if compared is None and not sentences and pass_at_k is not None:
         sentences = _of_base(study, pass_at_k)
     lines = claims or [line for one in findings for line in one.lines]
@@ -90,7 +95,8 @@ def opening(
         others = "1 more claim has" if untold == 1 else f"{untold} more claims have"
         note = f"{others} other units; see section Claims." if untold else ""
     table = summary(study, compared, chance, untested) if compared else ()
-    return Opening(sentences, forest(lines), caption, note, *table)
+    limits = _untested(study, compared, untested) if compared else ()
+    return Opening(sentences, tuple(limits), forest(lines), caption, note, *table)
 
 
 def findings_of(study: ResolvedStudy, told: Mapping[str, pd.DataFrame]) -> list[Findings]:
@@ -105,11 +111,8 @@ def findings_of(study: ResolvedStudy, told: Mapping[str, pd.DataFrame]) -> list[
     return findings
 
 
-def _sentences(
-    study: ResolvedStudy, compared: Compared, untested: Mapping[str, float]
-) -> tuple[str, ...]:
-    """What the first method changes, what is not tested, which others differ from the first, and
-    whether each ran once."""
+def _sentences(compared: Compared) -> tuple[str, ...]:
+    """What the first method changes, and which others differ from it."""
     sentences, first = [], compared.first
     if compared.of_first:
         counted = ", counting answers" if compared.working else ""
@@ -117,12 +120,8 @@ def _sentences(
         sentences.append(f"{first} {changes}, {compared.where}{counted}.")
     if compared.working:
         sentences.append(f"With correct working as well it {_changes(compared.working)}.")
-    sentences += _untested(study, compared, untested)
     if compared.of_others:
         sentences += [*_of_others(compared), *_of_controls(compared)]
-    measured = [*compared.of_first.values(), *(one.finding for one in compared.of_others)]
-    if measured and all(one.runs == 1 for one in measured):
-        sentences.append(f"{compared.once}, so this is true of these runs alone.")
     return tuple(sentences)
 
 
@@ -148,16 +147,23 @@ def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
 
 
 def _untested(study: ResolvedStudy, compared: Compared, untested: Mapping[str, float]) -> list[str]:
-    """Which guides acted too weakly to be tested, and by how much."""
-    if not untested:
-        return []
-    doses = [(method_title(study, name), too_small(share)) for name, share in untested.items()]
-    guided = {name for name in compared.levels if name != BASE and study.algorithms[name].guide}
-    if guided <= {*untested}:
-        said = listed([f"{dose} in {title}" for title, dose in doses])
-        return [f"SAGE’s guides are not tested here: the dose is {said}."]
-    said = listed([f"{title} (dose {dose})" for title, dose in doses])
-    return [f"Too weak to be tested here: {said}."]
+    """Which guides acted too weakly to be tested, and which methods were trained once."""
+    limits: list[str] = []
+    if untested:
+        doses = [(method_title(study, name), too_small(share)) for name, share in untested.items()]
+        guided = {name for name in compared.levels if name != BASE and study.algorithms[name].guide}
+        if guided <= {*untested}:
+            said = listed([f"{dose} in {title}" for title, dose in doses])
+            limits.append(f"SAGE’s guides: the dose is {said}.")
+        else:
+            said = listed([f"{title} (dose {dose})" for title, dose in doses])
+            limits.append(f"Guides that act too weakly: {said}.")
+    measured = [*compared.of_first.values(), *(one.finding for one in compared.of_others)]
+    if measured and all(one.runs == 1 for one in measured):
+        limits.append(f"{compared.once}: further runs may differ.")
+    elif once := dict.fromkeys(one.title for one in compared.of_others if one.finding.runs == 1):
+        limits.append(f"Trained once, so not judged: {listed([*once])}.")
+    return limits
 
 
 def _of_base(study: ResolvedStudy, pass_at_k: pd.DataFrame) -> tuple[str, ...]:
@@ -234,16 +240,16 @@ def _of_others(compared: Compared) -> list[str]:
         said.append(f"{listed(names)} {have} clearly {more} pass@{k} than {first}: {changes}.")
     if said or not ones:
         return said
-    largest, count = ones[0], len(compared.of_others)
-    found = f"{largest.change} of pass@{largest.k}"
-    chance = f", may be chance among {count} comparisons." if count > 1 else ", may be chance."
-    if len({one.method for one in ones}) == 1:
-        return [f"{largest.title} is not clearly better or worse than {first}: {found}{chance}"]
-    several = " with several runs" if len(compared.judged) < count else ""
-    return [
-        f"No other {kind}{several} is clearly better or worse than {first}. The largest "
-        f"difference, {largest.title}’s {found}{chance}"
-    ]
+    measures = listed([f"pass@{k}" for k in sorted({one.k for one in ones})])
+    sizes = [abs(end) for one in ones for end in (one.finding.low, one.finding.high)]
+    known = not any(map(math.isnan, sizes))
+    bound = f": by 95 % intervals, at most {size_of(max(sizes))} points" if known else ""
+    names = [*dict.fromkeys(one.title for one in ones)]
+    if len(names) == 1:
+        return [f"{names[0]} does not clearly differ from {first} in {measures}{bound}."]
+    whose = listed(names) if len(names) <= NAMED else f"the {len(names)} other {kind}s"
+    each = bound.replace("at most", "each at most")
+    return [f"No clear difference from {first} in {measures} for {whose}{each}."]
 
 
 def _of_controls(compared: Compared) -> list[str]:

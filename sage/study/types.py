@@ -78,6 +78,8 @@ class Study(Strict):
     """heading of the report"""
     notice: str = ""
     """what the numbers do and do not show; stands at the top of the report"""
+    trial: bool = False
+    """whether the study only checks that each step runs; its report then states no findings"""
     paper: Annotated[
         Paper | None,
         BeforeValidator(_known_paper, json_schema_input_type=Paper | Literal["sage"] | None),
@@ -337,7 +339,7 @@ class ResolvedStudy(Strict):
             )
             for name, model in self.study.models.items()
         }
-        hidden: dict[str, Any] = {"title": "", "notice": "", "paper": None, "own_methods": {}}
-        hidden["claims"] = PAPERS_CLAIMS
+        hidden: dict[str, Any] = {"title": "", "notice": "", "trial": False, "paper": None}
+        hidden |= {"own_methods": {}, "claims": PAPERS_CLAIMS}
         study = self.study.model_copy(update={**hidden, "exhibits": kept, "models": models})
         return self.model_copy(update={"study": study})

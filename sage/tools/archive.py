@@ -20,7 +20,7 @@ from huggingface_hub import get_token
 
 from sage.rendering.markup import yaml_text
 from sage.runtime.faults import Fault
-from sage.runtime.files import atomic_file, file_sum, text_sum
+from sage.runtime.files import INSTALLED, PACKAGE, atomic_file, file_sum, text_sum
 from sage.runtime.records import is_hidden, jobs_folder
 from sage.study import ResolvedStudy
 
@@ -86,11 +86,12 @@ def workflow_files(folder: Path) -> dict[str, Path]:
     ends = ("*.py", "*.toml", "*.yml", "*.md", "LICENSE", "Makefile", "Snakefile")
     paths = [path for end in ends for path in folder.glob(end)]
     paths += [path for name in SOURCES for path in (folder / name).rglob("*")]
-    return {
-        path.relative_to(folder).as_posix(): path
-        for path in _files(folder, paths)
-        if "__pycache__" not in path.parts
-    }
+    found = {path.relative_to(folder).as_posix(): path for path in _files(folder, paths)}
+    if folder == INSTALLED:  # the package is around it
+        package = (path for path in PACKAGE.rglob("*") if not path.is_relative_to(folder))
+        files = _files(PACKAGE, package)
+        found |= {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
+    return {name: path for name, path in found.items() if "__pycache__" not in path.parts}
 
 
 def result_files(results: Path) -> dict[str, Path]:

@@ -208,13 +208,13 @@ def falls_below(one: str, other: str, band: CurveBand) -> str:
     difference."""
     if band.value[0] < 0:
         one, other, band = other, one, band.turned()
-    late = "never" if band.first_low is None else f"k = {band.first_low} or later, or never"
-    to = late if band.first_high is None else f"k = {band.first_low} to {band.first_high}"
-    when = "never" if band.first is None else "first"
-    at = "" if band.first is None else f" at k = {band.first}"
+    if band.first is None:
+        late = "no" if band.first_low is None else f"some from k = {band.first_low} on"
+        return f"no k from 1 to {band.ks[-1]} shows {one} below {other} (95 % band: {late})"
+    end = f"{band.first_high} at the latest" if band.first_high else "never"
     return (
-        f"{one} - {other}, k = 1 to {band.ks[-1]} together: {one} {when} falls below {other}{at} "
-        f"(95 %: {to})"
+        f"{one} is below {other} from k = {band.first} on "
+        f"(95 % band: from {band.first_low}, or {end})"
     )
 
 

@@ -24,6 +24,7 @@ import yaml
 from sage.fields import BASE
 from sage.problems.record import DataError, read_problems
 from sage.results import Results, Run
+from sage.runtime.files import from_repository
 from sage.study.types import Settings
 from sage.study.written import ALONE
 from sage.tools import add_data, compare_samples, parser_of
@@ -48,7 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     rest = [*(word for word in given.models if "=" in word), *rest]
     models = named([word for word in given.models if "=" not in word])
     results = next((word for word in rest if word.startswith("results=")), "").partition("=")[2]
-    config = yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}
+    own = Path("config/config.yaml")
+    file = own if own.is_file() else from_repository(own)
+    config = yaml.safe_load(file.read_text("utf-8")) or {}
     results = results or config.get("results", Settings.model_fields["results"].default)
     name = given.name or safe("-".join(["eval", *models, Path(given.data).stem]))[:100]
     file = Path(os.path.expanduser(results), name, ALONE)

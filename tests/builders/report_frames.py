@@ -85,6 +85,7 @@ def a_study(
     study = smoke.study.model_copy(
         update={
             "title": title,
+            "trial": False,
             "models": {"tiny": model},
             "seeds": list(seeds),
             "evaluation": smoke.study.evaluation.model_copy(update={"primary_k": primary_k}),

@@ -99,14 +99,28 @@ class TestPage:
 
     def test_sections_follow_the_study_and_then_what_every_report_has(self, page: str) -> None:
         sections = re.findall(r'<section id="([^"]+)"', page)
-        exhibits = [f"exhibit-{name}" for name in with_a_case(a_study()).study.exhibits]
-        always = ["theory", "hyperparameters", "contamination", "chance", "grading", "support"]
-        record = ["samples", "problems", "settings", "runs"]
-        assert sections == ["warnings", *exhibits, *always, *record]
+        *exhibits, case = [f"exhibit-{name}" for name in with_a_case(a_study()).study.exhibits]
+        always = ["theory", "chance", "grading", "support"]
+        record = ["behind", "problems", "hyperparameters", "contamination", "settings", "runs"]
+        made = [case, "samples", *record, "citation"]
+        assert sections == ["warnings", *exhibits, *always, *made]
+        parts = re.findall(r'<div class="part" id="([^"]+)"', page)
+        assert parts == ["findings", "exhibits", "sampled", "made"]
+        assert "hidden" not in re.sub(
+            r"<(details|form|button) [^>]*>", "", page.split("<main")[1].split("<script")[0]
+        )
+
+    def test_a_trial_states_no_findings(self, tmp_path: Path) -> None:
+        study = changed(with_a_case(a_study()), trial=True)
+        main = parsed(a_page_with_claims(study, tmp_path)).find(".//main")
+        findings = main.find("div[@id='findings']")
+        assert words_of(main.find("p[@class='notice']")) == study.study.notice
+        assert findings.findall(".//table") == []
+        assert [one.get("id") for one in findings.findall("section")] == ["warnings"]
 
     def test_a_study_that_reproduces_no_paper_shows_none(self, page: str, tmp_path: Path) -> None:
         own = a_page(changed(with_a_case(a_study()), paper=None), tmp_path)
-        for of_paper in ('id="theory"', "a reproduction of"):
+        for of_paper in ('id="theory"', "a reproduction of", ">Table 1<"):
             assert of_paper in page
             assert of_paper not in own
         assert 'id="hyperparameters"' in own
@@ -144,7 +158,7 @@ class TestPage:
         assert second == (
             "Branch has clearly more pass@1 than GRPO: +19.0 points (95 % interval +11.8 to +26.2)."
         )
-        assert third == "Each method was trained once, so this is true of these runs alone."
+        assert third == "Not tested. Each method was trained once; further runs may differ."
         (table,) = opening.findall(".//table")
         assert table.get("id") == "summary"
         assert table.get("data-sortable") is not None
@@ -159,7 +173,7 @@ class TestPage:
         opening = parsed(a_page(study, tmp_path, metrics=metrics)).find(".//div[@id='findings']")
         lede, second = [words_of(item) for item in opening.findall("p")][:2]
         assert "does not clearly change pass@1 over its base (+16.0 points, 95 %" in lede
-        assert second.startswith("Branch is not clearly better or worse than GRPO: +19.0 points")
+        assert second.startswith("Branch does not clearly differ from GRPO in pass@1")
 
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
@@ -233,7 +247,7 @@ class TestPage:
         assert "arxiv.org" not in none
 
     def test_an_exhibit_says_what_its_numbers_are_of(self, page: str) -> None:
-        section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
+        section = page[page.index('id="behind"') : page.index('id="problems"')]
         for term, text in (
             ("Problems", "Easy: 1; Hard"),
             ("Samples", "4 per problem"),
@@ -241,7 +255,7 @@ class TestPage:
             ("Training runs", "1 of 2"),
         ):
             assert f"<dt>{term}</dt><dd>{text}</dd>" in section
-        assert "One problem is worth 2.5 points" in section
+        assert "One problem is worth 2.5 points" in page
 
     def test_an_exhibit_says_what_the_guides_of_its_rows_do(self, tmp_path: Path) -> None:
         """As computed for the row's own loss: GRPO takes means."""
@@ -266,9 +280,9 @@ class TestPage:
     def test_captions_are_short_and_what_several_have_is_said_once(self, page: str) -> None:
         tree = parsed(page)
         captions = [words_of(one) for one in tree.iter() if one.tag in ("caption", "figcaption")]
-        assert max(len(caption.split()) for caption in captions) <= 40
+        assert max(len(caption.split()) for caption in captions) <= 33  # with "Table 7."
         section = tree.find(".//section[@id='exhibit-table1']")
-        (more,) = section.findall("details[@class='more']/div/p")
+        more = section.find(".//details[@class='origin']/div/p")
         assert words_of(more).startswith("Each method was trained once, so the intervals do not ")
         assert tree.find(".//details[@id='reading']") is None  # nothing is said twice
         parts = [

@@ -31,6 +31,7 @@ from report_frames import ROOT, a_study
 from sage.claims.tests import load_claims
 from sage.rendering.lines import PALETTE, LineStyle
 from sage.rendering.markup import figure_html
+from workflow.page_screens import SIZES, screens
 
 DRIVER = """
 const pick = (name) => document.querySelector(`#browser [name=${name}]`);
@@ -78,7 +79,7 @@ CHOOSER = """
 const seen = [];
 const one = (selector) => document.querySelector(selector);
 const all = (selector) => [...document.querySelectorAll(selector)];
-const drawn = (at) => at.checkVisibility() && getComputedStyle(at).display !== "none";
+const drawn = (at) => !at.closest(".off");
 const shown = (selector) => all(selector).filter(drawn);
 const texts = (selector) => shown(selector).map((at) => at.textContent);
 const look = () => seen.push([
@@ -113,6 +114,29 @@ const later = (act) => new Promise((done) => { act(); setTimeout(done, 100); });
 })();
 """
 """Unchecks methods, follows links, and moves the slider over k."""
+
+
+TABS = """
+const all = [...document.querySelectorAll(".part")];
+const shown = () => all.filter((part) => !part.hidden).map((part) => part.id).join();
+const seen = [shown()];
+const later = (act) => new Promise((done) => { act(); setTimeout(done, 100); });
+(async () => {
+  for (const link of ["exhibits", "settings", "exhibit-table1"]) {
+    await later(() => { document.querySelector(`nav a[href='#${link}']`).click(); });
+    seen.push(shown());
+  }
+  await later(() => { history.back(); });
+  seen.push(shown());
+  all[1].dispatchEvent(new Event("beforematch"));
+  seen.push(shown());
+  await later(() => { location.hash = ""; });
+  seen.push(shown());
+  dispatchEvent(new Event("beforeprint"));
+  document.body.dataset.seen = JSON.stringify(seen);
+})();
+"""
+"""Goes from part to part and back."""
 
 
 def css_colours(style: str) -> dict[str, dict[str, str]]:
@@ -303,6 +327,21 @@ class TestInABrowser:
         assert first[0] == "1"
         assert first[1] != last[1]
         assert first[2] == "Method pass@1"
+
+    def test_one_part_is_shown_at_a_time(self, chromium: str, page: str, tmp_path: Path) -> None:
+        _, seen = driven(chromium, page, TABS, tmp_path)
+        assert seen == ["findings", "exhibits", "made", "exhibits", "made", "exhibits", "findings"]
+
+    @pytest.mark.usefixtures("chromium")
+    def test_its_screens_are_counted_and_it_fits_a_phone(self, page: str, tmp_path: Path) -> None:
+        path = tmp_path / "page.html"
+        path.write_text(page, encoding="utf-8")
+        wide, narrow = (screens(path, *size) for size in SIZES)
+        for counted in (wide, narrow):
+            every = counted.pop("all")
+            assert [*counted] == ["findings", "exhibits", "sampled", "made"]
+            assert every == pytest.approx(sum(counted.values()))
+        assert (wide["findings"] <= 4, narrow["findings"] <= 8) == (True, True)
 
     def test_a_script_that_is_not_the_pages_own_is_refused(
         self, chromium: str, page: str, tmp_path: Path

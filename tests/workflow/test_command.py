@@ -95,15 +95,28 @@ def test_the_versions_and_the_studies_are_told(
     assert " min " in smoke
 
 
-def test_another_folder_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("line", "there", "added"),
+    [
+        ("run smoke -n", [], ["--snakefile", "--configfile"]),
+        ("run smoke -n", ["config/config.yaml"], ["--snakefile"]),
+        ("run smoke -n --configfile=my.yaml", [], ["--snakefile"]),
+        ("run smoke -n -s other.smk", [], []),
+        ("run smoke -n", ["Snakefile"], []),
+    ],
+)
+def test_a_folder_without_a_workflow_takes_that_of_the_package(
+    line: str, there: list[str], added: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in (["run"], ["eval"]):
-        assert command.main(words) == 2
-        assert f"has no Snakefile; go to the folder of this repository: cd {ROOT}" in (
-            capsys.readouterr().err
-        )
+    for name in there:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    asked, _ = command.snakemake_words("run", line.split()[1:])
+    files = [word.split("=") for word in asked if str(ROOT) in word]
+    assert [option for option, _ in files] == added
+    assert all(Path(file).is_file() for _, file in files)
+    assert asked[-2:] == ["--config", "study=smoke"]
 
 
 def test_in_another_checkout_its_own_package_takes_over(tmp_path: Path) -> None:

