@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 from sage.runtime.files import PACKAGE
+
+_ASKS = re.compile(r"\bimport_module\(|\b__import__\(|\bexec\(|\brunpy\b|\bspec_from_file")
 
 WITHOUT_EFFECT = (
     *("sage.study", "sage.faults", "sage.fields", "sage.named", "sage.results", "sage.runtime"),
@@ -31,6 +34,7 @@ def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
 
     What a user's module imports is its own where it lies in the folder in which Python finds that
     module, such as that of the Snakefile; for a module of an installed package, in the package.
+    Where one imports or runs what only its run decides, all files of Python beside it count.
     A package in `excluded` excludes all of its modules but `module` itself. Raises ValueError for
     an unknown module.
     """
@@ -50,6 +54,8 @@ def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
             continue
         if file := _file_of(name, PACKAGE.parent if top == PACKAGE.name else root):
             files[name] = file
+            if top != PACKAGE.name and not installed and _ASKS.search(file.read_text("utf-8")):
+                files |= {str(one): one for one in file.parent.glob("*.py")}
             waiting += _imported(name, file, file.stat().st_mtime_ns)
         if "." in name:
             waiting.append(name.rpartition(".")[0])

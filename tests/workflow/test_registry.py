@@ -184,6 +184,15 @@ def test_of_an_installed_package_the_package_counts() -> None:
         module_files("sage.nothing")
 
 
+def test_what_a_module_imports_as_it_runs_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "asks_later.py").write_text("import importlib\nimportlib.import_module('later')\n")
+    (tmp_path / "later.py").touch()
+    assert {Path(file).name for file in module_files("asks_later")} == {"asks_later.py", "later.py"}
+
+
 def test_what_is_no_code_of_a_job_handles_no_numbers() -> None:
     """Of modules that are left out none has a library of numbers, but a job asks torch for GPUs."""
     left_out = [file for name in WITHOUT_EFFECT for file in module_files(name)]
