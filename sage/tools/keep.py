@@ -68,6 +68,7 @@ from sage.runtime.tables import read_frame
 from sage.study.kept import version
 from sage.study.written import moved
 from sage.tools import kept_page
+from sage.tools.archive import refuse_secrets
 from sage.tools.verify import changed
 
 CONFIG = ROOT / "config"
@@ -130,6 +131,7 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
         known.add(reports, run_of(target))
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / PAGE, page)
+    refuse_secrets(path for path in sorted(target.iterdir()) if path.is_file())
 
 
 def run_of(folder: Path) -> known.Earlier:

@@ -39,7 +39,7 @@ LIGHT = [
     "sage.method.advantages",
     "sage.method.anchors",
     "sage.method.credit",
-    "sage.grading",
+    "sage.grading.exact",
     "sage.method.guides",
     "sage.method.planners",
     "sage.method.rewards",
