@@ -93,7 +93,8 @@ def page(
     content = replace(
         read_content(study, here),
         further={file.stem: _document(file) for file in others},
-        kept=f"Drawn from what is kept of the run. Not kept: {listed(lacking) or 'nothing'}.",
+        kept="Drawn from what is kept of the run."
+        + (f" Not kept: {listed(lacking)}." if lacking else ""),
     )
     named = Results(Path("results", study.name))
     return render_page(study, content, PageFiles(named, named, REPORTS), named.page)
