@@ -157,8 +157,14 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.set_ylabel(f"points from {display.title(display.baseline)}")
             # A fixed distance, as axes are lower above a long legend.
             below = axes.transAxes + ScaledTranslation(0.0, -0.45, figure.dpi_scale_trans)
-            place = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0), "bbox_transform": below}
-            axes.legend(fontsize=7.5, handlelength=2.2, borderaxespad=0.0, **place)
+            axes.legend(
+                fontsize=7.5,
+                handlelength=2.2,
+                borderaxespad=0.0,
+                loc="upper left",
+                bbox_to_anchor=(0.0, 0.0),
+                bbox_transform=below,
+            )
         return figure
 
 
