@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.paired import Comparison
 from sage.runtime.files import write_text_atomic
-from sage.runtime.manifest import hardware, versions
+from sage.runtime.manifest import git_commit, hardware, versions
 
 FOLDER = Path(__file__).parent
 
@@ -50,6 +50,7 @@ def keep(name: str, found: Sequence[Comparison], file: Path) -> None:
     content[name] = {
         "hardware": hardware(),
         "versions": versions(),
+        "commit": git_commit(),
         "comparisons": [comparison.record() for comparison in found],
     }
     write_text_atomic(file, json.dumps(dict(sorted(content.items())), indent=2) + "\n")

@@ -1,11 +1,12 @@
 """The overhead of a guide, and what drawing rollouts ourselves saves: trainers that step in turn.
 
-The first pair is a step of grpo_branch beside a step of grpo, time and memory. The second is a step
-whose rollouts we draw beside one whose rollouts TRL generates, with a random model in which one
-token in twenty ends a completion, so that lengths vary as those of a trained one do. All trainers
-run for real, one step each in turn, with a learning rate of 0: so a policy stays what it is, and
-the first pair draws the same completions. It is tiny on a CPU and has about 80 M parameters on a
-GPU. Memory is the peak of a separate process; on a GPU, the peak of its tensors.
+The first pair is a step of grpo_branch beside a step of grpo, time and memory. The others are a
+step of ours beside one that draws and reads as TRL does: with a random model in which one token in
+twenty ends a completion, so that lengths vary, and with the settings and bases of the mini study,
+where all have about one length. All trainers run for real, one step each in turn, with a learning
+rate of 0: so a policy stays what it is, and the first pair draws the same completions. It is tiny
+on a CPU and has about 80 M parameters on a GPU. Beside TRL it is processor time of one thread.
+Memory is the peak of a separate process; on a GPU, the peak of its tensors.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from benchmarks.paired import Comparison, compared, overhead
 from benchmarks.sampling import random_policy
 from benchmarks.turns import pairs_in_turn, still_trainer
 from sage.exhibits import load_study
+from sage.fetched_bases import kept_base
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.tasks import Grader, draw_problems
 from sage.training.pretrain import draw_documents
@@ -34,27 +36,38 @@ from sage.training.trainer import SageTrainer
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, WARM_UP = 40, 5
 ON_A_GPU = {"hidden_size": 768, "intermediate_size": 2304, "layers": 12, "heads": 12}
+CONFIG = ROOT / "config"
+VARIED = "lengths that vary"
+BESIDE_TRL = {
+    VARIED: ("sums", 2.5, 1.5),
+    "sums of mini": ("sums", 2.0, 1.5),
+    "routes of mini": ("routes", 2.0, 1.5),
+}
+"""The world, whose settings of mini, and how many times as fast drawing and a step must be."""
 LIMITS = {"cpu": (1.03, 1.02), "cuda": (1.02, 1.02)}
 
 
+OF_TRL = {"make_drawer": None, "trims": False, "reference": None}
+
+
 class Timed(SageTrainer):
-    """The trainer of the workflow; `speeds` are tokens per second of each drawing."""
+    """The trainer of the workflow; `speeds` are tokens per processor second of each drawing."""
 
     speeds: list[float]
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
+        start = time.process_time()
         drawn = super()._generate_single_turn(*args, **kwargs)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         self.speeds = [*getattr(self, "speeds", []), sum(map(len, drawn[0])) / seconds]
         return drawn
 
 
 class OfTrl(Timed):
-    """The same with TRL's generation and its padding."""
+    """The same with TRL's generation and padding; its reference is the adapter switched off."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs | {"make_drawer": None, "trims": False})
+        super().__init__(*args, **kwargs | OF_TRL)
 
 
 KINDS = {kind.__name__: kind for kind in (Timed, OfTrl)}
@@ -72,7 +85,8 @@ def of_a_guide(device: str, steps: int) -> Iterator[Comparison]:
         folder = Path(name)
         write_parent(folder / "parent", ON_A_GPU if device == "cuda" else {})
         pair = [
-            ("Timed", row, folder / "parent", folder, device) for row in ("grpo_branch", "grpo")
+            ("Timed", row, folder / "parent", folder, device, "sums")
+            for row in ("grpo_branch", "grpo")
         ]
         times = pairs_in_turn([_trainer(*one, steps) for one in pair], steps, WARM_UP)
         yield overhead("a step of grpo_branch over one of grpo", times, LIMITS[device][0])
@@ -81,24 +95,41 @@ def of_a_guide(device: str, steps: int) -> Iterator[Comparison]:
 
 
 def of_rollouts(steps: int) -> Iterator[Comparison]:
-    """Tokens per second of drawing, seconds a step, and peak memory, beside TRL's generation."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        save_checkpoint(*random_policy(hidden_size=96), folder / "parent")
-        pair = [(kind, "grpo", folder / "parent", folder / kind, "cpu") for kind in KINDS]
-        trainers = [_trainer(*one, steps) for one in pair]
-        times = pairs_in_turn(trainers, steps, WARM_UP)
-        speeds = list(zip(*(trainer.speeds[WARM_UP:] for trainer in trainers), strict=True))
-        what = "drawing a step's 64 completions, against TRL's generate"
-        yield compared(what, [a / b for a, b in speeds], "at least 2.5", speeds, "tokens/s")
-        what = "a step with our rollouts, against one with TRL's"
-        yield compared(what, [theirs / ours for ours, theirs in times], "at least 1.5", times)
+    """Tokens per second of drawing and seconds of a step beside TRL's, and peak memory."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for world, (model, drawing, step) in BESIDE_TRL.items():
+            with tempfile.TemporaryDirectory() as name:
+                yield from _beside_trl(world, model, (drawing, step), Path(name), steps)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _beside_trl(
+    world: str, model: str, limits: tuple[float, float], folder: Path, steps: int
+) -> Iterator[Comparison]:
+    parent = folder / "parent"
+    if world == VARIED:
+        save_checkpoint(*random_policy(hidden_size=96), parent)
+    else:
+        parent = kept_base(load_study("mini", CONFIG).model(model).base, CONFIG / "bases")
+    pair = [(kind, "grpo", parent, folder / kind, "cpu", model) for kind in KINDS]
+    trainers = [_trainer(*one, steps) for one in pair]
+    times = pairs_in_turn(trainers, steps, WARM_UP, time.process_time)
+    speeds = list(zip(*(trainer.speeds[WARM_UP:] for trainer in trainers), strict=True))
+    what = f"drawing a step's 64 completions, against TRL's generate ({world})"
+    yield compared(what, [a / b for a, b in speeds], f"at least {limits[0]}", speeds, "tokens/s")
+    what = f"a step with our rollouts, against one with TRL's ({world})"
+    ratios = [theirs / ours for ours, theirs in times]
+    yield compared(what, ratios, f"at least {limits[1]}", times)
+    if world == VARIED:
         yield overhead("peak memory with our rollouts over TRL's", [_peaks(pair)], 1.02, "GiB")
 
 
 def write_parent(folder: Path, changes: dict[str, int]) -> None:
     """A random model of the mini study's, with `changes` to its sizes, and its tokenizer."""
-    base = load_study("mini", ROOT / "config").model("sums").base
+    base = load_study("mini", CONFIG).model("sums").base
     settings = base.pretraining.model_copy(update={"documents": 2_000})
     texts = [problem + solution for problem, solution in draw_documents(base.corpus, settings)]
     tokenizer = train_tokenizer(texts, base.architecture.vocab_size)
@@ -106,10 +137,12 @@ def write_parent(folder: Path, changes: dict[str, int]) -> None:
     save_checkpoint(build_tiny(architecture, tokenizer, 0), tokenizer, folder)
 
 
-def _trainer(kind: str, row: str, parent: Path, scratch: Path, device: str, steps: int) -> Timed:
-    """A still trainer with the mini study's settings."""
-    study = load_study("mini", ROOT / "config")
-    settings = study.rl("sums").model_copy(update={"steps": steps})
+def _trainer(
+    kind: str, row: str, parent: Path, scratch: Path, device: str, model: str, steps: int
+) -> Timed:
+    """A still trainer with the settings of a model of the mini study."""
+    study = load_study("mini", CONFIG)
+    settings = study.rl(model).model_copy(update={"steps": steps})
     drawn = study.study.problems[settings.problems].model_dump()
     problems, method = draw_problems(settings.problems, drawn), study.algorithms[row]
     each = KINDS[kind], parent, problems, settings, method, scratch / row, Grader(), device
@@ -117,7 +150,7 @@ def _trainer(kind: str, row: str, parent: Path, scratch: Path, device: str, step
     return trainer
 
 
-def _peaks(pair: list[tuple[str, str, Path, Path, str]]) -> tuple[float, ...]:
+def _peaks(pair: list[tuple[str, str, Path, Path, str, str]]) -> tuple[float, ...]:
     """The peak memory of both, each in a process of its own, in GiB."""
     peaks = []
     for one in pair:
@@ -129,8 +162,8 @@ def _peaks(pair: list[tuple[str, str, Path, Path, str]]) -> tuple[float, ...]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    kind, row, parent, scratch, device = sys.argv[1:]
-    _trainer(kind, row, Path(parent), Path(scratch), device, 8).train()
+    kind, row, parent, scratch, device, model = sys.argv[1:]
+    _trainer(kind, row, Path(parent), Path(scratch), device, model, 8).train()
     if device == "cuda":
         print(torch.cuda.max_memory_allocated() / 2**30)
     else:

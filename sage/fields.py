@@ -34,6 +34,8 @@ REPOSITORY = r"^[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*$"
 
 Name = Annotated[str, Field(pattern=NAME)]
 Positive = Annotated[int, Field(ge=1, le=10**9)]  # more is a slip: no run ends
+NonNegative = Annotated[int, Field(ge=0, le=10**9)]
+Size = Annotated[int, Field(ge=1, le=10**5)]  # of what a job holds in memory at once
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]

@@ -9,14 +9,20 @@ from another.
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
+
 PATIENCE = 20.0
 """Seconds that a chat template may take for one prompt."""
+
+ROOM = 2**30
+"""Bytes that it may take."""
 
 WORK_OPEN = "<start_working_out>"
 WORK_CLOSE = "<end_working_out>"
@@ -99,7 +105,8 @@ def prepared_chat_template(tokenizer: Any) -> str:
     Without one it is PLAIN_CHAT_TEMPLATE, opened by the beginning-of-text token if the tokenizer
     sets one before a text. Raises ValueError if no prompt that it renders holds the system prompt
     and the problem as they are. One that has the opening tag was prepared here, and may be that of
-    a model from scratch, which shows the problem alone. A template may take PATIENCE seconds.
+    a model from scratch, which shows the problem alone. A template may take PATIENCE
+    seconds and ROOM bytes.
     """
     own = tokenizer.chat_template
     if isinstance(own, dict):  # several, by name
@@ -123,10 +130,12 @@ def prepared_chat_template(tokenizer: Any) -> str:
 def _fault_of(tokenizer: Any, template: str) -> str:
     """Why a prompt of this chat template cannot be used; "" if it can."""
     try:
-        with _limited(PATIENCE):
+        with _limited(PATIENCE, ROOM):
             prompt = tokenizer.apply_chat_template(
                 messages(_PROBE), chat_template=template, add_generation_prompt=True, tokenize=False
             )
+    except MemoryError:
+        return f"it takes more than {ROOM / 2**30:g} GiB"
     except Exception as fault:  # jinja2's, or whatever a template raises
         return str(fault) or type(fault).__name__
     needed = {"the system prompt": SYSTEM_PROMPT, "the problem": _PROBE}
@@ -137,10 +146,11 @@ def _fault_of(tokenizer: Any, template: str) -> str:
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError after so much time: a template may hold loops without an end.
+def _limited(seconds: float, room: int) -> Iterator[None]:
+    """Raises TimeoutError after so much time, as a template may hold loops without an end, and
+    MemoryError once `room` more bytes are taken, where the system holds a process to it.
 
-    Another thread than the main one has no alarm, and waits.
+    Another thread than the main one has no alarm, and waits; its memory is not limited.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -149,11 +159,15 @@ def _limited(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError(f"it takes more than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
+    before, limits = signal.signal(signal.SIGALRM, stop), resource.getrlimit(resource.RLIMIT_AS)
+    most = psutil.Process().memory_info().vms + room
+    if limits[0] == resource.RLIM_INFINITY or most < limits[0]:
+        resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 

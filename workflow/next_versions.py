@@ -13,7 +13,12 @@ import re
 from workflow import lock
 
 _PIN = re.compile(r'([" ][A-Za-z0-9._-]+(?:\[\w+\])?)==([\w.]+)')
-_TOGETHER = ["--extra=test", "--extra=vllm", "--extra=gpu"]
+_TOGETHER = [
+    *(f"--extra={one}" for one in lock.ALWAYS),
+    "--extra=test",
+    "--extra=vllm",
+    "--extra=gpu",
+]
 
 
 def with_versions(text: str, packages: lock.Entries) -> str:

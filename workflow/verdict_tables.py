@@ -53,7 +53,7 @@ def claims() -> pd.DataFrame:
     for file in sorted(REPORTS.glob("*/*/claims.csv")):
         folder, rows = file.parent, pd.read_csv(file).query("role == 'primary'")
         known = labels(folder) if Results(folder).registered.exists() else {}
-        label = rows["claim"].map(known).fillna("exploratory")
+        label = rows["claim"].map(lambda name, known=known: known.get(name, "exploratory"))
         rows = rows.assign(label=label, run="/".join(folder.parts[-2:]))
         rows["registered"] = label == "registered"
         rows["known"] = label.str.extract(r"known since (\S+)")[0]

@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sage.claims.tests import Claim
 from sage.runtime.files import write_text_atomic
 from sage.runtime.manifest import settings_sum
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE
 
 FILE = "known.jsonl"
 
@@ -99,14 +98,17 @@ def trained_earlier(folders: Iterable[Path]) -> list[Earlier]:
 
 
 def known_of(
-    claims: Mapping[str, Claim],
-    study: ResolvedStudy,
+    claims: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Sequence[str]],
     design: Design,
     runs: Sequence[Earlier],
     times: Mapping[str, str],
 ) -> dict[str, dict[str, Any]]:
     """What was known, at the `times` of claims, of the contrasts that decide them; a claim of which
     nothing was known is left out.
+
+    `claims` are those of an entry, `models` what each is about: all of the design where that is not
+    said, as of a claim whose exhibit there is no more.
 
     `runs` of the trained policies `of` a method were known, where each method of the contrast has
     some; they are those of the method of which the least was known. `since` is the end of the run,
@@ -117,12 +119,9 @@ def known_of(
         first |= {(total, seed): run for total, seeds in run.policies.items() for seed in seeds}
     trained, found = trained_by(design), {}
     for name, claim in claims.items():
-        test = claim.primary
-        if test.exhibit not in study.study.exhibits or name not in times:
-            continue
-        shares = []
-        for method in dict.fromkeys((test.method, test.other)):
-            own = [trained.get((model, method), ("", [])) for model in test.models(study)]
+        shares, about = [], models.get(name, [*design["models"]])
+        for method in dict.fromkeys(claim["test"][end] for end in ("row", "other")):
+            own = [trained.get((model, method), ("", [])) for model in about]
             policies = [(total, seed) for total, seeds in own for seed in seeds]
             there = [one for at in policies if (one := first.get(at)) and one.ended < times[name]]
             if policies:

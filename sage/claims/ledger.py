@@ -114,7 +114,12 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
         for content in [claim_sum(claim, study)]
         for row in judged(name, claim, study, measured)
     ]
-    frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    return typed(pd.DataFrame(rows))
+
+
+def typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """A ledger with COLUMNS and their types, such as one that was read from CSV."""
+    frame = frame.reindex(columns=COLUMNS)
     words = [name for name in COLUMNS if name not in (*_KINDS, "test")]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
     return frame.astype(_KINDS)

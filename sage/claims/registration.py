@@ -59,11 +59,18 @@ def register(
             name: min((e["time"] for e in kept if _sum_in(e, name) == one["sha256"]), default=now)
             for name, one in asked["claims"].items()
         }
-        there["known"] = known_of(claims, study, asked, earlier, times)
+        there["known"] = known_of(asked["claims"], models_of(claims, study), asked, earlier, times)
         entries.append({"time": now, "commit": git_commit(), **there, **asked})
     elif known == file:
         return
     write_json_atomic(file, entries)
+
+
+def models_of(claims: Mapping[str, Claim], study: ResolvedStudy) -> dict[str, list[str]]:
+    """The models that claims are about, of those that the study has an exhibit for."""
+    here = study.study.exhibits
+    tests = {name: claim.primary for name, claim in claims.items()}
+    return {name: test.models(study) for name, test in tests.items() if test.exhibit in here}
 
 
 def committed(study: str, reports: Path, kept: bool = False) -> Path | None:

@@ -17,6 +17,7 @@ then shortens the arm towards 0. Where differences are skewed, its longer arm is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +27,16 @@ FEW, ENOUGH = 3.0, 5.0
 """Where fewer problems than FEW carry the variance, the bootstrap does not know the tail, and
 Gaffke's interval stands for it; from ENOUGH on it does. Between them the ends move from one
 interval to the other in proportion, so that no end jumps when one sample changes."""
+
+MANY = 5_000
+"""From more problems on, those of one value are drawn together: the same distribution, in less
+memory. Up to here each is drawn by itself."""
+
+_NUMBERS = 1 << 23  # weights at a time
+
+Draw = Callable[[np.random.Generator, np.ndarray, int], np.ndarray]
+"""Weights `[draws, U]` of all problems of each of U values together: of a generator, how many
+problems have each value `[U]`, and `draws`."""
 
 Interval = tuple[np.ndarray, np.ndarray]
 Ends = tuple[float, float]
@@ -71,10 +82,8 @@ def _gaffke(by_problem: np.ndarray, ends: Ends, draws: int) -> Interval:
     distribution. For shares of 0 and 1 this is Clopper and Pearson's; of P values all at the
     upper end u it reaches down to u - (u - l) (1 - 0.025^(1 / P)), l the lower end.
     """
-    weights = _dirichlet(len(by_problem), draws)
-    means, rest = weights[:, :-1] @ by_problem, weights[:, -1:]
     low, high = (
-        np.quantile(means + rest * end, place, axis=0)
+        np.quantile(_mean_with(by_problem, end, draws), place, axis=0)
         for end, place in zip(ends, (0.025, 0.975), strict=True)
     )
     return low, high
@@ -87,7 +96,7 @@ def _bca(by_problem: np.ndarray, draws: int) -> Interval:
     """
     problems = len(by_problem)
     mean = by_problem.mean(axis=0)
-    means = np.sort(_weights(problems, draws) @ by_problem, axis=0)
+    means = np.sort(_resampled(by_problem, draws), axis=0)
     below = (means < mean - 1e-12).mean(axis=0)
     within = (means <= mean + 1e-12).mean(axis=0)
     bias = ndtri(np.clip((below + within) / 2.0, 1.0 / draws, 1.0 - 1.0 / draws))
@@ -101,6 +110,34 @@ def _bca(by_problem: np.ndarray, draws: int) -> Interval:
     # Where problems do not differ, the last digits are all the bootstrap could order.
     low, high = np.where(spread <= 1e-24, mean, np.take_along_axis(means, rank, axis=0))
     return low, high
+
+
+def in_blocks(draw: Draw, by_problem: np.ndarray, draws: int) -> np.ndarray:
+    """Weighted sums over many problems `[P, K]`, `[draws, K]`."""
+    values, sizes = np.unique(by_problem, axis=0, return_counts=True)
+    rng, rows = np.random.default_rng(0), max(1, _NUMBERS // len(values))
+    parts = [min(rows, draws - at) for at in range(0, draws, rows)]
+    return np.concatenate([draw(rng, sizes, part) @ values for part in parts])
+
+
+def _resampled(by_problem: np.ndarray, draws: int) -> np.ndarray:
+    """Means of resampled problems, `[draws, K]`."""
+    problems = len(by_problem)
+    if problems <= MANY:
+        return _weights(problems, draws) @ by_problem
+    return (
+        in_blocks(lambda rng, n, d: rng.multinomial(problems, n / problems, d), by_problem, draws)
+        / problems
+    )
+
+
+def _mean_with(by_problem: np.ndarray, end: float, draws: int) -> np.ndarray:
+    """Means of the problems and of one more at `end`, by flat Dirichlet weights, `[draws, K]`."""
+    if len(by_problem) <= MANY:
+        weights = _dirichlet(len(by_problem), draws)
+        return weights[:, :-1] @ by_problem + weights[:, -1:] * end
+    more = np.concatenate([by_problem, np.full_like(by_problem[:1], end)])
+    return in_blocks(lambda rng, n, d: rng.dirichlet(n, d), more, draws)
 
 
 @lru_cache(maxsize=4)

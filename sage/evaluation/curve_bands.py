@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr
 
+from sage.evaluation.bootstrap import MANY, in_blocks
 from sage.evaluation.curves import curves_of, paired_runs
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
@@ -117,7 +118,13 @@ def _pointwise(differences: np.ndarray, df: np.ndarray, groups: Groups | None) -
         size = len(means)
         if size > 1:
             own = (means - means.mean(axis=0)) / np.sqrt(size * (size - 1))
-            total = total + rng.standard_normal((draws, size)) @ own
+            total = total + (
+                rng.standard_normal((draws, size)) @ own
+                if size <= MANY
+                else in_blocks(
+                    lambda rng, n, d: rng.standard_normal((d, len(n))) * np.sqrt(n), own, draws
+                )
+            )
         spread = total.std(axis=0)
         moving = spread > 1e-12
         if moving.any():

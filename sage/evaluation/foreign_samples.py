@@ -57,6 +57,8 @@ _STEP = re.compile(
     r"(?<![A-Za-z])(?:global[-_]?)?(?:steps?|checkpoint|ckpt|iter)[-_=]?(\d{1,18})(?!\d)"
 )
 _NEW_IDS = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+_TWO = {"cluster": "is in two clusters", "content": "is two problems, by its logs"}
+_OTHER_DATA = ", or, if they are the same, name the column of the problem with --problem"
 _SEED = re.compile(r"(?<![A-Za-z])seed[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
 
 
@@ -236,8 +238,10 @@ def _read(
     content = None if columns.get("problem") else log.columns.get("content")
     rows = pd.DataFrame(
         {
-            "model": table[names["model"]].map(str) if names["model"] else "",
-            "benchmark": table[names["benchmark"]].map(str) if names["benchmark"] else benchmark,
+            "model": table[names["model"]].map(printable) if names["model"] else "",
+            "benchmark": table[names["benchmark"]].map(printable)
+            if names["benchmark"]
+            else benchmark,
             "problem_id": table[names["problem"]].map(str),
             "cluster": _texts(table[names["cluster"]]) if names["cluster"] else "",
             "content": "" if content is None else _texts(table[content]),
@@ -295,6 +299,11 @@ def _seeds(written: pd.Series, column: str) -> pd.Series:
             f"{written.iloc[row]!r}"
         )
     return seeds.astype(int).astype(object)
+
+
+def printable(name: object) -> str:
+    """A name as a person may read it: what turns or hides text, such as U+202E, is escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(name))
 
 
 def _texts(written: pd.Series) -> pd.Series:
@@ -428,27 +437,21 @@ def one_each(rows: pd.DataFrame, column: str, where: str) -> dict[tuple[str, str
     places = named[["benchmark", "problem_id", column, "algorithm"]].drop_duplicates()
     for benchmark, problem, value, name in places.itertuples(index=False):
         if (known := found.setdefault((benchmark, problem), value)) != value:
-            pair = f"{known[:40]!r} and {value[:40]!r} (in {name})"
-            said = (
-                f"is in two clusters, {pair}; correct one"
-                if column == "cluster"
-                else f"is not the same everywhere: its log says {pair}. These are other data, or "
-                "another version of the task; if not, name the column of the problem with --problem"
+            raise ValueError(
+                f"{where}: problem {problem[:60]!r} {_TWO[column]}, {known[:40]!r} and "
+                f"{value[:40]!r} (in {name}); correct one{_OTHER_DATA * (column != 'cluster')}"
             )
-            raise ValueError(f"{where}: problem {problem[:60]!r} {said}")
     return found
 
 
 def other_ids(one: Iterable[str], two: Iterable[str]) -> str:
     """A hint where the ids of the same problems differ; "" where nothing is known."""
     ids = sorted({*one}), sorted({*two})
-    plain = [{_plain_id(name): name for name in each} for each in ids]
-    if plain[0].keys() == plain[1].keys():
-        pairs = ((plain[0][key], plain[1][key]) for key in plain[0])
-        here, there = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
-        return f". They are written in two ways, {here!r} and {there!r}: write them alike" * (
-            here != there
-        )
+    plain, other = ({_plain_id(name): name for name in each} for each in ids)
+    pairs = [(plain[key], other.get(key)) for key in plain if plain[key] != other.get(key)]
+    if plain.keys() == other.keys() and pairs:
+        here, there = pairs[0]
+        return f". They are written in two ways, {here!r} and {there!r}: write them alike"
     if all(_NEW_IDS.fullmatch(name) for each in ids for name in each):
         return ". Such ids are new in every run: name the problem's text, as with --problem input"
     return ""

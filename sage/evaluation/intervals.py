@@ -32,7 +32,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import expit, logit, nctdtrinc, ndtri, stdtr, stdtrit
 
-from sage.evaluation.bootstrap import Ends, Interval, arms_over_problems
+from sage.evaluation.bootstrap import MANY, Ends, Interval, arms_over_problems, in_blocks
 
 POWER = 0.8
 """The smallest detectable difference is found by this share of such studies."""
@@ -291,11 +291,18 @@ def p_of_problems(differences: np.ndarray, draws: int) -> np.ndarray:
     as given; at least 1 / (draws + 1), and NaN where a difference is.
     """
     by_problem = np.asarray(differences).mean(axis=0)
-    flipped = np.abs(_signs(len(by_problem), draws) @ by_problem)
+    if len(by_problem) <= MANY:
+        flipped = _signs(len(by_problem), draws) @ by_problem
+    else:
+        flipped = in_blocks(_flips, by_problem, draws)
     observed = np.abs(by_problem.sum(axis=0))
     # The same numbers summed in another order are no smaller than the observed sum.
-    as_large = (flipped >= observed - 1e-9).sum(axis=0)
+    as_large = (np.abs(flipped) >= observed - 1e-9).sum(axis=0)
     return np.where(np.isnan(observed), np.nan, (as_large + 1) / (draws + 1))
+
+
+def _flips(rng: np.random.Generator, sizes: np.ndarray, draws: int) -> np.ndarray:
+    return 2 * rng.binomial(sizes, 0.5, (draws, len(sizes))) - sizes
 
 
 def p_of_runs(differences: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ import json
 import re
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,9 @@ NO_ROWS = "{path}: has no rows; it needs one for each completion or problem"
 
 _DATED = r"(?P<task>.+?)_\d{4}-\d\d-\d\dT[\d.:+-]+"
 """The end of the names that lm-eval and lighteval give their files: task and time."""
+
+MOST_BYTES = 4 << 30
+"""The most that a packed file may unpack to."""
 
 _ZSTD = 93
 """How zip files name their compression by Zstandard, which `zipfile` reads from Python 3.14 on."""
@@ -185,15 +189,27 @@ def _eval(path: Path) -> Log:
             heads = [name for name in ("header.json", "_journal/start.json") if name in members]
             if not heads:
                 raise NoSamples("not a packed log of Inspect")
-            log = json.loads(_member(packed, members[heads[0]]))
             names = [name for name in members if re.fullmatch(r"samples/.*\.json", name)]
+            size = sum(members[name].file_size for name in (heads[0], *names))
+            if size > MOST_BYTES:
+                raise DataError(
+                    f"{path}: unpacks to {size / (1 << 30):.1f} GiB; the most that is read is "
+                    f"{MOST_BYTES >> 30} GiB: split it"
+                )
+            log = json.loads(_member(packed, members[heads[0]]))
             samples = [json.loads(_member(packed, members[name])) for name in names]
-    except (zipfile.BadZipFile, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except _BROKEN as error:
         raise DataError(f"{path}: is no whole log of Inspect ({error})") from error
     if not samples:
         raise NoSamples("a log of Inspect without samples")
     started = {"status": "started"} if heads[0] != "header.json" else {}
     return _of_inspect({**started, **log, "samples": samples}, path)
+
+
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, pa.ArrowException, OSError, EOFError),
+    *(UnicodeDecodeError, NotImplementedError, RuntimeError),  # other packing, or a password
+)
 
 
 def _member(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
@@ -205,7 +221,7 @@ def _member(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     name, extra = struct.unpack("<26xHH", file.read(30))
     file.seek(name + extra, 1)
     written = pa.BufferReader(file.read(info.compress_size))
-    return bytes(pa.CompressedInputStream(written, "zstd").read())
+    return bytes(pa.CompressedInputStream(written, "zstd").read(info.file_size))
 
 
 def _of_lm_eval(table: pd.DataFrame, path: Path) -> Log | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -157,14 +157,9 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.set_ylabel(f"points from {display.title(display.baseline)}")
             # A fixed distance, as axes are lower above a long legend.
             below = axes.transAxes + ScaledTranslation(0.0, -0.45, figure.dpi_scale_trans)
-            axes.legend(
-                fontsize=7.5,
-                handlelength=2.2,
-                borderaxespad=0.0,
-                loc="upper left",
-                bbox_to_anchor=(0.0, 0.0),
-                bbox_transform=below,
-            )
+            place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0)}
+            place["bbox_transform"] = below
+            axes.legend(fontsize=7.5, handlelength=2.2, borderaxespad=0.0, **place)
         return figure
 
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Display, Kind
-from sage.fields import Name, Strict
+from sage.fields import Name, Positive, Strict
 from sage.rendering.numbers import NONE, interval_of_points, number_text, percent, points
 from sage.rendering.table import Cell, Column, Record, Table, TableDocument, table_of, titled
 from sage.study import ResolvedStudy
@@ -71,7 +71,7 @@ class PaperTable(Strict):
 
     file: Annotated[str, Field(pattern=r"^\w+\.csv$")]
     kind: Literal["accuracy", "patterns", "gradient_norms", "ablation"]
-    seeds: Annotated[int, Field(ge=2)] | None = None
+    seeds: Annotated[Positive, Field(ge=2)] | None = None
 
 
 def read_mapping(folder: Path) -> dict[str, list[PaperTable]]:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from sage.evaluation.curves import ANSWERS, LEVEL, POOLED
 from sage.exhibits.kind import Display, Kind
+from sage.fields import Positive
 from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import Exhibit, ExhibitOfRows, Rows, Surroundings
@@ -42,7 +43,7 @@ class OnBenchmarks(ExhibitOfRows):
 class WithCoverage(Exhibit):
     """An exhibit of pass@1 and of pass@k at one k."""
 
-    k: Annotated[int, Field(ge=2)] | None = None
+    k: Annotated[Positive, Field(ge=2)] | None = None
     """k of the coverage, a power of two; left out, the study's primary k [samples]"""
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:

@@ -49,7 +49,7 @@ class StrataFigure(Kind):
     """the method"""
     benchmark: Name
     """the problem set, with problems of other strata than RL's"""
-    snapshots: Annotated[int, Field(ge=2)] = 10
+    snapshots: Annotated[Positive, Field(ge=2)] = 10
     """moments of training, the end among them [moments]"""
     samples: Positive | None = None
     """completions per problem before the end, at least the study's primary k; left out, as many as

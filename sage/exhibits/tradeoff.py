@@ -12,10 +12,11 @@ import pandas as pd
 from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, WithCoverage, pooled
+from sage.rendering.labels import is_control
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import number_text
 from sage.rendering.placement import line_end, placed, touching
-from sage.study import BASE, ResolvedStudy, is_control
+from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -158,21 +158,16 @@ _PLAIN_UNITS = (
     "元 円 米 公里 千米 厘米 克 千克 公斤 秒 分钟 小时 天 度 个 個 人 次 种"
 ).replace(" ", "|")
 
-OPERATIONS = vocabulary(
-    "half halve halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths "
-    "seventh sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth "
-    "thousandths squared cubed factorial plus minus times divided over choose mod modulo base "
-    "power root less greater tens hundreds thousands millions billions point th nd rd st below "
-    "above under short score gross"
-) | {
-    part + s
-    for part in (
-        *("eleventh", "twelfth", "millionth", "billionth", "trillionth"),
-        *(word + "th" for word in _UP_TO_NINETEEN.split()[13:]),
-        *(word[:-1] + "ieth" for word in _FROM_TWENTY.split()),
-    )
-    for s in ("", "s")
-}
+_ORDINALS = [
+    *f"{_PART_NAMES} halve halves fourth eleventh twelfth hundredth thousandth".split(),
+    *(word + "th" for word in (*_UP_TO_NINETEEN.split()[13:], "million", "billion", "trillion")),
+    *(word[:-1] + "ieth" for word in _FROM_TWENTY.split()),
+]
+OPERATIONS = {part + s for part in _ORDINALS for s in ("", "s")} | vocabulary(
+    "squared cubed factorial plus minus times divided over choose mod modulo base power root less "
+    "greater tens hundreds thousands millions billions point th nd rd st below above under short "
+    "score gross"
+)
 """Words behind a number that make another number of it."""
 
 _NO_UNITS = vocabulary(

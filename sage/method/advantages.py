@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import Positive, about
 from sage.method import Tensor
 
 EPSILON = 1e-4
@@ -63,7 +61,7 @@ class Centred:
 class OfSets:
     """What advantages of sets of k rollouts of a group have in common; they count right ones."""
 
-    k: Annotated[int, Field(ge=1), about("rollouts of a set", unit="rollouts")] = 4
+    k: Annotated[Positive, about("rollouts of a set", unit="rollouts")] = 4
 
     binary: ClassVar[str] = "counts right rollouts"
 

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from sage.fields import NonNegativeFloat, Share, about
+from sage.fields import NonNegativeFloat, Positive, Share, about
 from sage.method import Tensor
 
 
@@ -95,7 +95,7 @@ class GuideFunction(Protocol):
         ...
 
 
-Periods = Annotated[int, Field(ge=1), about("cosine periods over training", unit="periods")]
+Periods = Annotated[Positive, about("cosine periods over training", unit="periods")]
 Decay = Annotated[
     float, Field(gt=0.0, le=1.0), about("the high end shrinks by it at each restart", unit="factor")
 ]

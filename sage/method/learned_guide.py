@@ -12,9 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
-
-from sage.fields import NonNegativeFloat, PositiveFloat, about
+from sage.fields import NonNegativeFloat, Positive, PositiveFloat, about
 from sage.method.guides import Moment, Signals
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class LearnedGuide:
     f(x) = strength (E[A u | x] - balance E[f]).
     """
 
-    units: Annotated[int, Field(ge=1), about("units of the hidden layer", unit="units")] = 16
+    units: Annotated[Positive, about("units of the hidden layer", unit="units")] = 16
     learning_rate: Annotated[
         PositiveFloat, about("step size of the network's Adam", unit="per step")
     ] = 0.003

@@ -100,9 +100,9 @@ class Corpus(Strict):
     """how often a sum is solved in each style; need not add up to 1 [weights]"""
     slips: Slips
     """how often solutions are wrong"""
-    min_terms: Annotated[int, Field(ge=2)]
+    min_terms: Annotated[Positive, Field(ge=2)]
     """fewest terms of a sum [terms]"""
-    max_terms: Annotated[int, Field(ge=2)]
+    max_terms: Annotated[Positive, Field(ge=2)]
     """most terms of a sum [terms]"""
     max_value: Positive
     """largest term [integer]"""

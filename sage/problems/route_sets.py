@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Distinct, Positive, Share, Strict
+from sage.fields import Distinct, NonNegative, Positive, Share, Strict
 from sage.problems.corpus import Worked
 from sage.problems.routes import (
     MAX_SIDE,
@@ -34,18 +34,18 @@ class Terrain(Strict):
 
     side: Annotated[int, Field(ge=3, le=MAX_SIDE)]
     """rows, and columns, of a maze [cells]"""
-    walls: Annotated[int, Field(ge=0)]
+    walls: NonNegative
     """walls of a maze, in half of the mazes rows, in the others columns; at most half of `side`,
     for walls do not touch [walls]"""
     gaps: Annotated[list[Positive], Field(min_length=1), Distinct]
     """open cells of a wall; all numbers are equally likely [cells]"""
-    boulders: Annotated[int, Field(ge=0)]
+    boulders: NonNegative
     """further cells that are closed, anywhere; at most `side` [cells]"""
     distances: Annotated[list[Positive], Field(min_length=1), Distinct]
     """lengths of the shortest route; all are equally likely [moves]"""
-    detours: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), Distinct]
+    detours: Annotated[list[NonNegative], Field(min_length=1), Distinct]
     """by how much closed cells make the shortest route longer [moves]"""
-    spare: Annotated[int, Field(ge=0)]
+    spare: NonNegative
     """moves allowed above those of the shortest route [moves]"""
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, Algorithm, ResolvedStudy
 
 AVERAGE = "average"
 """The column group of an accuracy table that averages over benchmarks."""
@@ -16,6 +16,16 @@ AVERAGE = "average"
 def method_title(study: ResolvedStudy, algorithm: str) -> str:
     """The title of a method, or of the base."""
     return "Base" if algorithm == BASE else study.algorithms[algorithm].title
+
+
+def is_control(algorithm: Algorithm) -> bool:
+    """Whether the method is rewarded for no right answer: a control, which no one would adopt.
+
+    A reward that says neither `control` nor `penalty` counts as one for right answers.
+    """
+    made = [reward.made for reward in algorithm.rewards]
+    controls = [getattr(r, "control", False) for r in made if not getattr(r, "penalty", False)]
+    return bool(controls) and all(controls)
 
 
 def benchmark_titles(study: ResolvedStudy) -> dict[str, str]:

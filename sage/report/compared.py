@@ -17,9 +17,9 @@ from sage.evaluation.curves import LEVEL, POOLED, WORKING
 from sage.evaluation.intervals import holm
 from sage.exhibits import kind_of
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
-from sage.rendering.labels import benchmark_titles, listed, method_title
+from sage.rendering.labels import benchmark_titles, is_control, listed, method_title
 from sage.rendering.numbers import interval_of_points, points
-from sage.study import BASE, ResolvedStudy, is_control
+from sage.study import BASE, ResolvedStudy
 
 APART = 0.05
 """Differences that correct working moves by more are told beside those of answers."""

@@ -20,7 +20,7 @@ from sage.exhibits.case_study import CASE, CaseStudy, read_case
 from sage.exhibits.theory import ESTIMATORS
 from sage.problems.record import Problem, read_problems
 from sage.rendering.documents import read_document
-from sage.rendering.table import PageTable
+from sage.rendering.table import PageTable, TableDocument
 from sage.results import Results, Run
 from sage.runtime.faults import Damaged
 from sage.runtime.tables import read_frame
@@ -91,7 +91,8 @@ class PageContent:
     case, or to None if no problem is solved by all methods. `excerpts` is the text of the sample
     browser's JSON, empty if there is none. `registered` are the entries of the registration
     (`sage.claims.registration`), `repository` the address in CITATION.cff, if there is one.
-    `sources` are the page's templates, style and script by file name.
+    `sources` are the page's templates, style and script by file name. Of a kept run, `kept` says
+    what its page cannot show, and `further` has the kept tables that belong to no exhibit.
     """
 
     metrics: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -109,6 +110,8 @@ class PageContent:
     registered: Sequence[Entry] = ()
     repository: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+    kept: str = ""
+    further: Mapping[str, TableDocument] = field(default_factory=dict)
 
     @property
     def manifests(self) -> list[Manifest]:

@@ -117,7 +117,7 @@ def _make_exhibits(
         elif name not in EVERY_REPORT:
             attempt(name, partial(_measure, study, name, files))
     for name in names:
-        _show(study, name, files, attempt)
+        show(study, name, files, attempt)
 
 
 def drawn_on(study: ResolvedStudy, results: Results, model: str, benchmark: str) -> list[Path]:
@@ -185,7 +185,7 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     )
 
 
-def _show(study: ResolvedStudy, name: str, files: PageFiles, attempt: Attempt) -> None:
+def show(study: ResolvedStudy, name: str, files: PageFiles, attempt: Attempt) -> None:
     """Tables and figures of one exhibit, if it has been measured."""
     paper, part = files.paper, study.seen_by() if name in EVERY_REPORT else study.seen_by(name)
     wanted = frames_of(study, name, files.made, files.results)

@@ -21,11 +21,11 @@ from sage.exhibits import kind_of
 from sage.exhibits.kind import Findings
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
-from sage.rendering.labels import benchmark_titles, listed, method_title
+from sage.rendering.labels import benchmark_titles, is_control, listed, method_title
 from sage.rendering.numbers import interval, interval_of_points, percent, points, size_of, too_small
 from sage.rendering.table import Cell, Record, Table, points_cell, table_of
 from sage.report.compared import Compared, Difference, compared_methods, direction
-from sage.study import BASE, ResolvedStudy, is_control
+from sage.study import BASE, ResolvedStudy
 
 MOST = 5
 """The most sentences that open a page."""

@@ -32,7 +32,14 @@ from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
 from sage.report.opening import findings_of, opening
-from sage.report.sections import by_facts, exhibit_sections, said_often, study_sections
+from sage.report.sections import (
+    by_facts,
+    exhibit_sections,
+    further_tables,
+    of_kept_run,
+    said_often,
+    study_sections,
+)
 from sage.report.warnings import warnings
 from sage.runtime.common_work import taken_over
 from sage.runtime.files import write_text_atomic
@@ -81,6 +88,10 @@ def render_page(
     opens = [] if ledger is None else primary_lines(ledger, study, early)
     lead, exhibits = exhibit_sections(study, content, files)
     always = study_sections(study, content, files)
+    if content.kept:
+        lead = next(iter(of_kept_run([lead] if lead else [])), None)
+        exhibits, always = of_kept_run(exhibits), of_kept_run(always)
+    exhibits += further_tables(content, files)
     leading = [lead] if lead else []
     date, commit = provenance.made_from(content)
     return rendered(
@@ -91,6 +102,7 @@ def render_page(
         shared=shared,
         study=study,
         partial_report=partial_report,
+        kept=content.kept,
         facts=provenance.study_facts(study),
         date=date,
         commit=commit,
@@ -125,10 +137,10 @@ def render_page(
         study_sections=always,
         common=said_often([*leading, *exhibits, *always]),
         behind=by_facts([*leading, *exhibits]),
-        problem_sets=provenance.problem_sets(study, content.problems, files.results),
+        problem_sets=provenance.problem_sets(study, content, files.results),
         settings=provenance.all_settings(study),
         run_tables=provenance.run_tables(study, content, files),
-        taken=taken_over(files.results.folder),
+        taken=[] if content.kept else taken_over(files.results.folder),
         versions=provenance.recorded(content, "versions"),
         hardware=provenance.recorded(content, "hardware"),
         excerpts_path=files.made.excerpts.as_posix(),

@@ -6,11 +6,10 @@ Everything comes from the resolved study, the problem files and the manifests of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from sage.problems.record import Problem
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.markup import yaml_text
 from sage.rendering.numbers import NONE, duration, grouped, listing
@@ -83,15 +82,14 @@ def all_settings(study: ResolvedStudy) -> list[tuple[str, str]]:
     return [(heading, yaml_text(value)) for heading, value in settings.items()]
 
 
-def problem_sets(
-    study: ResolvedStudy, problems: Mapping[str, Sequence[Problem]], results: Results
-) -> Table:
+def problem_sets(study: ResolvedStudy, content: PageContent, results: Results) -> Table:
     """Every problem set used: its purpose, size and source."""
     uses = {"RL": study.training_sets(), "benchmark": study.benchmark_sets()}
     rows = []
     for name in study.problem_sets():
-        records, settings = problems.get(name), study.study.problems[name]
-        count = "not made yet" if records is None else grouped(len(records))
+        records, settings = content.problems.get(name), study.study.problems[name]
+        lacking = "not kept" if content.kept else "not made yet"
+        count = lacking if records is None else grouped(len(records))
         origins = sorted({f"{one.source} ({one.revision})" for one in records or ()})
         more = [f"and {len(origins) - 3} more"] if origins[3:] else []
         record = {

@@ -100,6 +100,22 @@ def exhibit_sections(
     return sections.pop(leading[0]) if leading else None, sections
 
 
+def of_kept_run(sections: Sequence[Section]) -> list[Section]:
+    """The sections that have parts, without what is missing, which the page of a kept run says
+    once."""
+    return [replace(one, missing=()) for one in sections if one.parts]
+
+
+def further_tables(content: PageContent, files: PageFiles) -> list[Section]:
+    """A section of the kept tables that belong to no exhibit, if there are any."""
+    parts = [
+        Part(f"table-{name}", one.caption, files.made.table(name).as_posix(), *shown)
+        for name, one in content.further.items()
+        for shown in [(one.table, None, one.summary)]
+    ]
+    return [Section("further", "", "Further tables", "", parts=parts)] if parts else []
+
+
 def exhibit_section(
     study: ResolvedStudy, name: str, content: PageContent, files: PageFiles
 ) -> Section:

@@ -24,9 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import PositiveFloat, about
+from sage.fields import Positive, PositiveFloat, about
 from sage.method import Tensor
 from sage.method.anchors import Direction, LogProbs
 from sage.method.credit import TokenSignals
@@ -37,7 +35,7 @@ class Apo:
     """Wrong completions raise what the policy gives to the reference's likeliest other tokens."""
 
     support: Annotated[
-        int, Field(ge=1), about("the reference's likeliest tokens of a state, K", unit="tokens")
+        Positive, about("the reference's likeliest tokens of a state, K", unit="tokens")
     ] = 8
     direction: ClassVar[Direction] = "reverse"
     over_vocabulary: ClassVar[bool] = True

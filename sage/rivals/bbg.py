@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from sage.fields import about
+from sage.fields import Positive, about
 from sage.method import Tensor
 from sage.method.advantages import GroupNormalised, check_rewards
 
@@ -31,7 +31,7 @@ from sage.method.advantages import GroupNormalised, check_rewards
 class BoundaryGated:
     """Advantages of a prompt, less the less its next success adds to pass@k."""
 
-    k: Annotated[int, Field(ge=1), about("samples of the pass@k to add to", unit="samples")] = 16
+    k: Annotated[Positive, about("samples of the pass@k to add to", unit="samples")] = 16
     tau: Annotated[
         float,
         Field(ge=0.0, lt=1.0),

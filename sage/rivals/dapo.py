@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import Positive, about
 from sage.method import Tensor
 from sage.method.rewards import Completion
 
@@ -41,8 +39,7 @@ class Overlong:
     """A penalty for length: 0 at first, then linear down to -1 at the length limit."""
 
     margin_tokens: Annotated[
-        int,
-        Field(ge=1),
+        Positive,
         about(
             "the penalty grows from 0 to −1 over this many tokens before the limit", unit="tokens"
         ),

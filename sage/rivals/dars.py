@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sage.fields import about
+from sage.fields import Positive, about
 from sage.method import Tensor
 from sage.method.planners import Chosen, Draw, Drawn
 
@@ -34,7 +34,9 @@ class Dars:
     """Hard prompts get more rollouts, so that they weigh as others do."""
 
     cap: Annotated[
-        int, Field(ge=2), about("rollouts of a prompt at most, the first included", unit="rollouts")
+        Positive,
+        Field(ge=2),
+        about("rollouts of a prompt at most, the first included", unit="rollouts"),
     ] = 32
     weighting: Annotated[
         Literal["equal", "hardness"],

@@ -18,9 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import about
+from sage.fields import Positive, about
 from sage.method import Tensor
 from sage.method.advantages import chance_of_none, check_rewards, right_counts, too_few
 
@@ -30,7 +28,7 @@ class MaxRl:
     """A prompt weighs more the more rarely it is solved, as in the gradient of log p."""
 
     order: Annotated[
-        Annotated[int, Field(ge=1)] | None,
+        Positive | None,
         about("terms of log p, at most the rollouts; `null` all but one, centred", unit="terms"),
     ] = None
 

@@ -21,9 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from sage.fields import NonNegativeFloat, Share, about
+from sage.fields import NonNegativeFloat, Positive, Share, about
 from sage.method import Tensor
 from sage.method.credit import TokenSignals
 
@@ -39,7 +37,7 @@ class VerlRank:
     """
 
     every: Annotated[
-        int, Field(ge=1), about("the rank is measured after every so many tokens", unit="tokens")
+        Positive, about("the rank is measured after every so many tokens", unit="tokens")
     ] = 40
     weight: Annotated[
         NonNegativeFloat, about("weight of what is added to an advantage", unit="factor")

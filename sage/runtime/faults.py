@@ -77,6 +77,11 @@ def explained(error: BaseException, folder: Path) -> str | None:
     return _no_space(chain, folder) if _free(folder) < _LITTLE else None
 
 
+def is_full(error: BaseException, folder: Path) -> bool:
+    """Whether the disk or quota is full, so that every other job would fail as well."""
+    return any(map(_is_no_space, _chain(error))) or _free(folder) < _LITTLE
+
+
 def _no_space(chain: list[BaseException], folder: Path) -> str:
     notes = [note for one in chain for note in getattr(one, "__notes__", ())]
     written = [note.removeprefix(WRITING) for note in notes if note.startswith(WRITING)]

@@ -22,13 +22,22 @@ import psutil
 
 from sage.runtime.faults import WRITING
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The folder of the repository."""
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The folder of the package `sage`."""
+
+INSTALLED = PACKAGE / "project"
+"""What of the repository comes with an installed package (`workflow/wheel.py`); not in a clone."""
+
+ROOT = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
+"""The folder of the Snakefile, of config/ and of the reports' templates: the repository, or the
+copy in an installed package."""
+
+NO_KEPT = "Kept runs (reports/) are in the repository, not in the installed package"
 
 
 def from_repository(path: str | Path) -> Path:
     """A path that begins in the repository, for this folder: as it is, or with the repository's
-    before it where another workflow uses this one."""
+    before it where this is another folder."""
     return Path(path) if Path.cwd() == ROOT else ROOT / path
 
 

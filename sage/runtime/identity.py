@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sage.runtime.dependencies import PACKAGE, WITHOUT_EFFECT, module_files
-from sage.runtime.files import file_sum, text_sum
+from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
+from sage.runtime.files import PACKAGE, file_sum, text_sum
 
 _ABOUT_THE_RUN = {"manifest.json", "history.jsonl", "README.md", "training_args.bin"}
 

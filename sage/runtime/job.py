@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,12 @@ from sage.runtime.devices import (
     places,
     visible_devices,
 )
-from sage.runtime.faults import explained
+from sage.runtime.faults import explained, is_full
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
 from sage.runtime.records import recorded, settings_of
 from sage.runtime.shared_imports import run_in_fork
-from sage.runtime.survivors import ends_with_snakemake
+from sage.runtime.survivors import ends_with_snakemake, snakemake_above
 from sage.runtime.usage import watched
 
 LEAVING_SECONDS = 60.0
@@ -44,7 +46,7 @@ SHARED = 0.95
 """The share of a GPU's memory for the tensors of all jobs that share it; CUDA needs the rest."""
 
 STOPPED = 130
-"""The exit status of a job that was stopped from the keyboard, whose traceback is in its log."""
+"""The exit status of a job that was stopped by a signal, whose traceback is in its log."""
 
 SHOWN = "SAGE_FAILURES_SHOWN"
 """The environment variable that is set where what starts Snakemake shows why a job failed."""
@@ -75,6 +77,8 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     log = Path(snakemake.log[0])
     settings = settings_of(snakemake)
     seed = snakemake.wildcards.get("seed")
+    with suppress(ValueError):  # of a thread that is not the main one
+        signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
     try:
         notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
     except KeyboardInterrupt:
@@ -108,9 +112,18 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
             message = explained(error, log.parent)
             if message is None:
                 raise
+            if is_full(error, log.parent) and (parent := snakemake_above()):
+                parent.terminate()  # which starts no further job, and waits for those that run
             with suppress(OSError):
                 print(f"ERROR: {message}", file=sys.stderr, flush=True)
             raise SystemExit(1 if SHOWN in os.environ else f"{log}: {message}") from None
+
+
+def _stop(job: int, number: int, _: Any) -> None:
+    """End a job that is told to as from the keyboard, and a child of it at once."""
+    if os.getpid() == job:
+        raise KeyboardInterrupt
+    os._exit(128 + number)
 
 
 def keep_freed_memory() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sage.runtime.devices import VISIBLE, printed_by
-from sage.runtime.files import ROOT, text_sum, write_json_atomic
+from sage.runtime.files import INSTALLED, ROOT, text_sum, write_json_atomic
 from sage.runtime.usage import usage
 
 PACKAGES = (
@@ -126,9 +126,13 @@ def version(package: str) -> str:
 
 
 def git_commit() -> str:
-    """The commit of the working tree, with `+changes` if it is modified; else `unknown`."""
+    """The commit of the working tree, with `+changes` if it is modified, or that from which the
+    installed package was built; else `unknown`."""
     if known := os.environ.get(COMMIT):
         return known
+    if INSTALLED.is_dir():  # a repository around it is somebody else's
+        built = INSTALLED / "commit"
+        return built.read_text(encoding="utf-8") if built.is_file() else "unknown"
     git = ["git", "-C", str(ROOT)]
     commit = printed_by(*git, "rev-parse", "HEAD")
     changed = printed_by(*git, "status", "--porcelain", "--untracked-files=no")

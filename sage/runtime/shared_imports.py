@@ -29,8 +29,7 @@ from pathlib import Path
 import psutil
 
 from sage.runtime import fork_server
-from sage.runtime.dependencies import PACKAGE
-from sage.runtime.files import text_sum
+from sage.runtime.files import PACKAGE, text_sum
 from sage.runtime.survivors import is_fork, snakemake_above
 
 SWITCH = "SAGE_SHARED_IMPORTS"

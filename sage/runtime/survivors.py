@@ -31,6 +31,9 @@ from sage.runtime.fork_server import FORKED
 COMMAND = "sage.tools.command"
 """The module that runs Snakemake in its own process (the command `sage-rlvr`)."""
 
+SNAKEMAKE = "SAGE_SNAKEMAKE"
+"""The environment variable by which a Snakemake tells its jobs its process id."""
+
 POLL_SECONDS = 1.0
 """How often a job looks whether its Snakemake is there."""
 
@@ -39,6 +42,8 @@ OWNER = ".snakemake/owner.json"
 
 HOLDER = ".running.json"
 """The file in the results of a study that the process which makes them keeps locked."""
+
+GONE = "Snakemake is gone, so this job ends; the next run continues it."
 
 _held: dict[Path, int] = {}  # the open files behind the locks of this process
 
@@ -54,7 +59,7 @@ class Locked(RuntimeError):
 def ends_with_snakemake() -> Iterator[None]:
     """End this process and its children once the Snakemake above them is gone.
 
-    Without one above, nothing is watched.
+    Without one above, nothing is watched. Raises SystemExit if it is gone already.
     """
     parent = snakemake_above()
     if parent is None:
@@ -69,10 +74,24 @@ def ends_with_snakemake() -> Iterator[None]:
         done.set()
 
 
+def announce() -> None:
+    """Tell the jobs of this process, a Snakemake, whom they work for: one that starts as it dies
+    has another parent."""
+    os.environ.pop(SNAKEMAKE, None)
+    if _is_snakemake(psutil.Process()):
+        os.environ[SNAKEMAKE] = str(os.getpid())
+
+
 def snakemake_above() -> psutil.Process | None:
-    """The Snakemake that this process works for; None without one."""
+    """The Snakemake that this process works for; None without one. Raises SystemExit if it was told
+    of one that is gone."""
     if is_fork():
         return psutil.Process(int(os.environ[FORKED].split()[1]))
+    if told := os.environ.get(SNAKEMAKE):
+        with suppress(psutil.NoSuchProcess):
+            if _is_snakemake(process := psutil.Process(int(told))):
+                return process
+        raise SystemExit(GONE)
     return next(filter(_is_snakemake, psutil.Process().parents()), None)
 
 
@@ -183,7 +202,7 @@ def _queued(folder: Path, unlock: str) -> list[str]:
 def _watch(parent: psutil.Process, done: threading.Event) -> None:
     while not done.wait(POLL_SECONDS):
         if not parent.is_running() or parent.status() == psutil.STATUS_ZOMBIE:
-            print("Snakemake is gone, so this job ends; the next run continues it.", flush=True)
+            print(GONE, flush=True)
             for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     child.kill()

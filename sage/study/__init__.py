@@ -2,7 +2,7 @@
 
 from sage.fields import BASE
 from sage.problems.corpus import Corpus
-from sage.study.algorithms import Algorithm, choice_files, is_control
+from sage.study.algorithms import Algorithm, choice_files
 from sage.study.bases import Architecture, Pretraining, ScratchBase
 from sage.study.choices import CHOICES, Choice, Guide
 from sage.study.models import RL, SFT, Draws, Evaluation, LoRA, Model, Sampling
@@ -38,6 +38,5 @@ __all__ = [
     "Study",
     "StudyError",
     "choice_files",
-    "is_control",
     "load_settings",
 ]

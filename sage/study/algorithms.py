@@ -151,16 +151,6 @@ def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
             )
 
 
-def is_control(algorithm: Algorithm) -> bool:
-    """Whether the method is rewarded for no right answer: a control, which no one would adopt.
-
-    A reward that says neither `control` nor `penalty` counts as one for right answers.
-    """
-    made = [reward.made for reward in algorithm.rewards]
-    controls = [getattr(r, "control", False) for r in made if not getattr(r, "penalty", False)]
-    return bool(controls) and all(controls)
-
-
 def needs_hints(algorithm: Algorithm) -> bool:
     """Whether the method draws under the hints of the problems."""
     return any(getattr(one.made, "needs_guidance", False) for *_, one in algorithm.choices())

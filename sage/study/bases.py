@@ -14,11 +14,13 @@ from sage.faults import as_written
 from sage.fields import (
     REPOSITORY,
     Name,
+    NonNegative,
     NonNegativeFloat,
     Positive,
     PositiveFloat,
     Seed,
     Share,
+    Size,
     Strict,
     known,
 )
@@ -32,15 +34,15 @@ class Architecture(Strict):
     `hidden_size` must be a multiple of `heads`, and `heads` a multiple of `key_value_heads`.
     """
 
-    hidden_size: Positive
+    hidden_size: Size
     """width of the residual stream [dimensions]"""
-    intermediate_size: Positive
+    intermediate_size: Size
     """width of the MLP [dimensions]"""
-    layers: Positive
+    layers: Size
     """number of layers [layers]"""
-    heads: Positive
+    heads: Size
     """attention heads [heads]"""
-    key_value_heads: Positive
+    key_value_heads: Size
     """heads of keys and values; `heads` share them in groups [heads]"""
     max_positions: Positive
     """longest sequence: prompt and completion together [tokens]"""
@@ -67,7 +69,7 @@ class Pretraining(Strict):
     """documents in an optimizer step [documents]"""
     learning_rate: PositiveFloat
     """peak of AdamW's learning rate, which then falls linearly to 0 [rate]"""
-    warmup_steps: Annotated[int, Field(ge=0)]
+    warmup_steps: NonNegative
     """linear rise to the peak [optimizer steps]"""
     weight_decay: NonNegativeFloat
     """AdamW's weight decay [rate]"""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from sage.fields import Faults, PositiveFloat, Strict
+from sage.fields import Faults, NonNegative, PositiveFloat, Strict
 from sage.named import Named, add_classes
 
 RIVALS = "sage.rivals"
@@ -165,7 +165,7 @@ class Reward(Choice):
 class Filter(Choice):
     """Which groups of rollouts are trained on; other prompts take the place of the rest."""
 
-    max_refills: Annotated[int, Field(ge=0)]
+    max_refills: NonNegative
     """how often groups are replaced at most; with 0 never [times per step]"""
 
     family = Named(what="a filter", methods={"keep": ("correct", "rewards")})

@@ -11,11 +11,13 @@ from sage.fields import (
     Distinct,
     Faults,
     Name,
+    NonNegative,
     NonNegativeFloat,
     Positive,
     PositiveFloat,
     Seed,
     Share,
+    Size,
     Strict,
     about,
     known,
@@ -42,7 +44,7 @@ Optimizer = Annotated[
 class LoRA(Strict):
     """Low-rank adapters on the attention and MLP projections, in `sft` and in `rl`."""
 
-    rank: Positive
+    rank: Size
     """rank of the update [dimensions; TRL: lora_r]"""
     alpha: Positive
     """the update is scaled by alpha / rank [integer; TRL: lora_alpha]"""
@@ -82,7 +84,7 @@ class SFT(Strict):
     chat template says, or as Unsloth's: the system prompt and an end of text, then the problem"""
     learning_rate: PositiveFloat
     """peak of AdamW's learning rate, which then falls linearly to 0 [rate; TRL: learning_rate]"""
-    warmup_steps: Annotated[int, Field(ge=0)]
+    warmup_steps: NonNegative
     """linear rise to the peak [optimizer steps; TRL: warmup_steps]"""
     weight_decay: NonNegativeFloat
     """AdamW's weight decay [rate; TRL: weight_decay]"""
@@ -108,7 +110,7 @@ class Sampling(Strict):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """the smallest set of tokens with this probability is kept; 1 keeps all [probability; TRL:
     top_p]"""
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: NonNegative = 0
     """the k most likely tokens are kept; 0 keeps all [tokens; TRL: top_k]"""
     min_p: Share = 0.0
     """tokens are kept whose probability is at least this share of the largest; 0 keeps all [share,
@@ -136,7 +138,7 @@ class RL(Strict):
     """length of training [optimizer steps; TRL: max_steps]"""
     prompts_per_step: Positive
     """different problems in a step [problems]"""
-    rollouts: Annotated[int, Field(ge=2)]
+    rollouts: Annotated[Size, Field(ge=2)]
     """completions of each problem in a step: the group [completions; TRL: num_generations]"""
     micro_batches: Positive = 1
     """parts of a step over which its gradient is accumulated; more of them need less memory.
@@ -261,7 +263,7 @@ class Evaluation(Draws):
     primary_k: Positive
     """k of the coverage that tables show and claims are about: a power of two, at most `samples`
     and, above 1, at most half of all samples, so that pass@k is no single draw [samples]"""
-    bootstrap: Annotated[int, Field(ge=100)] = 10_000
+    bootstrap: Annotated[int, Field(ge=100, le=10**6)] = 10_000
     """resamples for each 95 % interval [resamples]"""
 
     def draws(self) -> dict[str, Any]:
@@ -291,7 +293,7 @@ class Job(Strict):
     On a cluster, the second try of a job gets twice the memory and time, the third three times.
     """
 
-    gpus: Annotated[int, Field(ge=0)] = 0
+    gpus: NonNegative = 0
     """GPUs of a job; on a cluster all on one node [devices]"""
     memory_gb: Positive = 4
     """host memory for each GPU, or of a job without any; `snakemake plan --cores 1` shows what runs

@@ -33,7 +33,13 @@ def placed(content: Mapping[Any, Any], places: Mapping[Any, Place]) -> Section:
     return section
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+# Also what turns the order of the text behind it, or a terminal obeys.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+)
+MOST = 100_000
+"""So many values a text of YAML may have, each counted as often as an alias repeats it."""
+
 _OTHER_BASE = re.compile(r"[+-]?0[0-9_]+|.*:.*")
 _KINDS = {
     "timestamp": "a date; for text, put it in quotes",
@@ -90,7 +96,7 @@ def parsed(text: bytes, file: str) -> Any:
         loader.file = file
         try:
             node = loader.get_single_node()
-            _refuse_twice(node, set())
+            _refuse_twice(node, {})
             return node and loader.construct_document(node)
         finally:
             loader.dispose()
@@ -98,11 +104,12 @@ def parsed(text: bytes, file: str) -> Any:
         raise _not_yaml(file, text, error) from error
 
 
-def _refuse_twice(node: yaml.Node | None, done: set[int]) -> None:
-    """Refuse a key that occurs twice in a mapping: YAML keeps the last."""
+def _refuse_twice(node: yaml.Node | None, done: dict[int, int]) -> int:
+    """Refuse a key that occurs twice in a mapping, of which YAML keeps the last, and more than MOST
+    values; returns how many there are."""
     if node is None or isinstance(node, yaml.ScalarNode) or id(node) in done:
-        return
-    done.add(id(node))
+        return done.get(id(node), 1)
+    done[id(node)] = 1
     seen = set()
     for each in node.value:
         if isinstance(node, yaml.MappingNode):
@@ -111,7 +118,11 @@ def _refuse_twice(node: yaml.Node | None, done: set[int]) -> None:
                 problem = f"key {key.value!r} occurs twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(str(key.value))
-        _refuse_twice(each, done)
+        done[id(node)] += _refuse_twice(each, done)
+    if done[id(node)] > MOST:
+        problem = f"more than {MOST} values, with all that its aliases repeat"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    return done[id(node)]
 
 
 _IN_WORDS = {

@@ -2,6 +2,9 @@
 
 import argparse
 
+ESCAPE = "put an apostrophe before texts of a CSV file that a spreadsheet would run as formulas"
+"""What `--escape` does (`sage.tools.compared_rows.escaped`)."""
+
 
 def parser_of(command: str, described: str | None) -> argparse.ArgumentParser:
     """A parser for `sage-rlvr COMMAND`, whose help begins with the text `described` as it is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,12 +20,23 @@ from huggingface_hub import get_token
 
 from sage.rendering.markup import yaml_text
 from sage.runtime.faults import Fault
-from sage.runtime.files import atomic_file, file_sum, text_sum
+from sage.runtime.files import INSTALLED, PACKAGE, atomic_file, file_sum, text_sum
 from sage.runtime.records import is_hidden, jobs_folder
 from sage.study import ResolvedStudy
 
-SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
-"""The value of an environment variable with such a word in its name must be in no file."""
+SECRETS = re.compile(
+    r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|(^|_)(PASS|PASSPHRASE|PAT|PIN|AUTH|CREDS?|DSN)(_|$)|_PWD$",
+    re.IGNORECASE,
+)
+"""The value of an environment variable of such a name must be in no file."""
+
+SHAPES = re.compile(
+    rb"\b(gh[opsur]_\w{36}|github_pat_\w{22}|glpat-[\w-]{20}|hf_[A-Za-z0-9]{30}|sk-[\w-]{32}"
+    rb"|(AKIA|ASIA)[A-Z0-9]{16}\b|AIza[\w-]{35}|xox[abprs]-[\w-]{20}|eyJ[\w-]{10,}\.eyJ[\w-]{10}"
+    rb"|(https?|postgres(ql)?|mysql|mongodb(\+srv)?|redis|amqp|s3)://[^\s:/@\"'<>]+:[^\s:/@\"'<>]+@)"
+    rb"|-----BEGIN ([A-Z]+ )*PRIVATE KEY-----"
+)
+"""What tokens, keys and addresses with a password look like, whoever they are of."""
 
 LEFT_OUT = ("logs", "scratch", "shards", "partial", "archive")
 """Folders of the results that are not archived."""
@@ -51,19 +63,11 @@ Entity = dict[str, Any]
 def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: Path) -> None:
     """Write the crate of the study in `results` to `output`; `workflow` is the Snakefile's folder.
 
-    Raises Fault if a file holds a secret of the environment (`SECRETS`) or of the Hugging Face
-    hub, or if a link leads out of the study, and FileNotFoundError if the study has no records.
+    Raises Fault if a file holds a secret (`refuse_secrets`), or if a link leads out of the study,
+    and FileNotFoundError if the study has no records.
     """
     files = {**workflow_files(workflow), **result_files(results)}
-    secrets = _secrets()
-    for path in files.values():
-        content = path.read_bytes()
-        for name, value in secrets.items():
-            if value in content:
-                raise Fault(
-                    f"{path}: it holds the value of {name}; remove it there, and take the value "
-                    "out of service, before the study is archived"
-                )
+    refuse_secrets(files.values())
     written = {
         "study.yaml": yaml_text(study.model_dump(mode="json")),
         "left_out.json": _json({p.as_posix(): file_sum(p) for p in weights_left_out(results)}),
@@ -82,11 +86,12 @@ def workflow_files(folder: Path) -> dict[str, Path]:
     ends = ("*.py", "*.toml", "*.yml", "*.md", "LICENSE", "Makefile", "Snakefile")
     paths = [path for end in ends for path in folder.glob(end)]
     paths += [path for name in SOURCES for path in (folder / name).rglob("*")]
-    return {
-        path.relative_to(folder).as_posix(): path
-        for path in _files(folder, paths)
-        if "__pycache__" not in path.parts
-    }
+    found = {path.relative_to(folder).as_posix(): path for path in _files(folder, paths)}
+    if folder == INSTALLED:  # the package is around it
+        package = (path for path in PACKAGE.rglob("*") if not path.is_relative_to(folder))
+        files = _files(PACKAGE, package)
+        found |= {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
+    return {name: path for name, path in found.items() if "__pycache__" not in path.parts}
 
 
 def result_files(results: Path) -> dict[str, Path]:
@@ -115,9 +120,25 @@ def _files(folder: Path, paths: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
+def refuse_secrets(paths: Iterable[Path]) -> None:
+    """Raises Fault if a file holds a secret of the environment (`SECRETS`), the token of the
+    Hugging Face hub, or what looks like a secret (`SHAPES`)."""
+    secrets = _secrets()
+    for path in paths:
+        content = path.read_bytes()
+        held = next((f"the value of {name}" for name in secrets if secrets[name] in content), None)
+        if not held and (found := SHAPES.search(content)):
+            held = f"what looks like a secret ({found[0][:8].decode(errors='replace')}…)"
+        if held:
+            raise Fault(
+                f"{path}: it holds {held}; remove it there, and take the value out of service, "
+                "before the file is given to others"
+            )
+
+
 def _secrets() -> dict[str, bytes]:
     """The values of secrets by their names; short ones and paths of files are none."""
-    names = [name for name in os.environ if any(word in name.upper() for word in SECRETS)]
+    names = filter(SECRETS.search, os.environ)
     values = {name: os.environ[name] for name in names} | {"the hub's token": get_token() or ""}
     return {
         name: value.encode(errors="surrogateescape")

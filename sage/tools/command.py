@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from sage.runtime.files import ROOT
-from sage.runtime.survivors import Locked, release_stale_lock
+from sage.runtime.extras import lacking
+from sage.runtime.files import from_repository
+from sage.runtime.survivors import COMMAND, Locked, release_stale_lock
 
 TARGETS = {
     "run": "make all results of a study, and its report",
@@ -27,7 +28,7 @@ TARGETS = {
     "report_partial": "make a page of the results so far, also while the study runs",
     "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
     "check": "print what this machine lacks for a study",
-    "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
+    "compare": "compare samples of any program: compare a.csv b.csv; or "
     "a finished study with a kept run: compare STUDY FOLDER",
     "resolved": "print the study's settings with every default",
     "audit": "grade a finished study's samples in two other ways, and count the differences",
@@ -62,6 +63,7 @@ STOPPED = "\nStopped; the same command goes on from there."
 
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
+_TAKES_SNAKEFILE = re.compile("--snakefile|-s")
 _TAKES_FILES = re.compile("--configfiles?")
 _TAKES_RULES = re.compile("--(until|omit-from|forcerun|prioritize|allowed-rules)|-[UORP]")
 _SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=")
@@ -115,7 +117,7 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         raise Usage(f"{none[0].strip()}: no job could start; write 1 or more, or leave it out")
     verbose = any(map(_VERBOSE.match, rest))
     rest = [word for word in rest if word != "--verbose"]
-    arguments = [] if command == "run" else [command]
+    arguments = [*workflow_words(rest), *([] if command == "run" else [command])]
     if not any(_CORES.fullmatch(word) for word in rest):
         arguments += ["--cores", "all" if command in ("run", "report") else "1"]
     return [*arguments, *rest, *(["--config", *config] if config else [])], verbose
@@ -123,7 +125,7 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
 
 def _is_study(word: str) -> bool:
     """Whether a word can only be a study: the name of one, or its file."""
-    return Path("config/studies", f"{word}.yaml").is_file() or (
+    return from_repository(f"config/studies/{word}.yaml").is_file() or (
         word.endswith((".yaml", ".yml")) and Path(word).is_file()
     )
 
@@ -207,9 +209,22 @@ def usage_of(command: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status, 130 if it was stopped from the keyboard."""
+    """Run one command; returns its exit status, 130 if it was stopped from the keyboard.
+
+    In another checkout than this package's, its own package takes over: its jobs run that code.
+    """
+    own = Path("sage/tools/command.py")
+    if arguments is None and own.is_file() and not own.samefile(__file__):
+        os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.getenv("PYTHONPATH", "")])
+        os.execv(sys.executable, [sys.executable, "-m", COMMAND, *sys.argv[1:]])
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        return _main(words)
+    except ModuleNotFoundError as error:
+        if (said := lacking(error, f"sage-rlvr {words[0]}")) == str(error):
+            raise
+        print(said, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         return 130
@@ -227,12 +242,11 @@ def _main(words: list[str]) -> int:
         print(versions())
         return 0
     try:
-        if command == "compare" and compares_samples(words[1:]):
+        asks_help = bool({"--help", "-h"} & {*words[1:]})
+        if command == "compare" and (asks_help or compares_samples(words[1:])):
             compared: int = import_module("sage.tools.compare_samples").main(words[1:])
             return compared
         if command in MODULES:
-            if command == "eval" and not {"--help", "-h"} & {*words}:
-                _at_home()
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status
         if command not in TARGETS:
@@ -242,7 +256,6 @@ def _main(words: list[str]) -> int:
         if {"--help", "-h"} & {*words[1:]}:
             print(usage_of(command))
             return 0
-        _at_home()
         asked, verbose = snakemake_words(command, words[1:])
         alone = command not in PRINTING and not DRY & {*words}
         if alone and release_stale_lock(Path.cwd()):
@@ -257,10 +270,15 @@ def _main(words: list[str]) -> int:
     return _quietly(own)
 
 
-def _at_home() -> None:
-    if not Path("Snakefile").is_file():
-        where = f": cd {shlex.quote(str(ROOT))}" if (ROOT / "Snakefile").is_file() else ""
-        raise Usage(f"{Path.cwd()} has no Snakefile; go to the folder of this repository{where}")
+def workflow_words(words: Sequence[str]) -> list[str]:
+    """What tells Snakemake where this workflow is, in a folder that has none: results and the
+    user's own files are in that folder."""
+    options = [word.partition("=")[0] for word in words]
+    if Path("Snakefile").is_file() or any(map(_TAKES_SNAKEFILE.fullmatch, options)):
+        return []
+    own = Path("config/config.yaml").is_file() or any(map(_TAKES_FILES.fullmatch, options))
+    settings = [] if own else [f"--configfile={from_repository('config/config.yaml')}"]
+    return [f"--snakefile={from_repository('Snakefile')}", *settings]
 
 
 def _quietly(own: list[str]) -> int:

@@ -19,6 +19,15 @@ and paired differences with 95 % intervals, p-values after Holm, and the smalles
 could be found, as in the reports of this project (`sage.evaluation.comparisons`). For all k at once
 there is a band, and the first k at which a method falls below another
 (`sage.evaluation.curve_bands`).
+
+--json and --csv write all numbers for other programs, a row for each pass@k and each difference:
+
+    sage-rlvr compare before.parquet after.parquet --json numbers.json --fail-below 0
+
+Exit status: 0 compared; 1 cannot be compared or written, with a message; 2 wrong words on the
+command line; 3 a method is below the first one (--fail-below).
+
+`sage-rlvr compare STUDY FOLDER` compares a finished study with a kept run, and goes to Snakemake.
 """
 
 from __future__ import annotations
@@ -43,13 +52,19 @@ from sage.evaluation.foreign_samples import (
     Method,
     one_each,
     other_ids,
+    printable,
     read_methods,
 )
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
 from sage.rendering.numbers import interval_of_points, p_text, percent, points, size_of
-from sage.tools import parser_of
+from sage.runtime.files import write_text_atomic
+from sage.tools import ESCAPE, parser_of
+from sage.tools.compared_rows import as_json, is_below, rows_of, write_csv
 from sage.tools.pairing import basis, count_text, numbers_text, pairing, shown_k
+
+BELOW = 3
+"""The exit status where a method is below the first one."""
 
 ALONE = "no interval from a single problem or cluster"
 
@@ -232,7 +247,7 @@ def named_paths(arguments: Sequence[str]) -> list[tuple[str, Path]]:
     ]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{twice[0]} is given twice; put all its runs into one folder")
-    return list(zip(names, paths, strict=True))
+    return list(zip(map(printable, names), paths, strict=True))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -255,13 +270,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--figure", type=Path, help="a file for the curves, .svg, .pdf or .png")
     made.add_argument("--html", type=Path, help="a page with all of it")
+    made.add_argument("--json", type=Path, metavar="FILE", help="all numbers; - prints them alone")
+    made.add_argument("--csv", type=Path, metavar="FILE", help="the same rows as a table")
+    made.add_argument("--escape", action="store_true", help=ESCAPE)
+    made.add_argument(
+        "--fail-below",
+        type=float,
+        metavar="POINTS",
+        help="exit with 3 if a method minus the first one is below POINTS with its whole 95 %% "
+        "interval, at a printed k on any benchmark: 0 for any loss, -2 for one of over 2 points",
+    )
     for what in READ:
         made.add_argument(f"--{what}", metavar="COLUMN", help=f"the column of {MEANING[what]}")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line and print the comparison; the exit status is 1 if there is none."""
+    """Read the command line and print the comparison; returns the exit status, as --help says."""
     given = vars(_parser().parse_args(arguments))
     try:
         methods = read_methods(named_paths(given["methods"]), given, given["only"])
@@ -273,7 +298,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given["unscored"] == "left-out":
             methods = without_unscored(methods)
         curves, differences = compare(methods)
-        print("\n".join(lines(methods, curves, differences, given["k"])))
+        rows = list(rows_of(curves, differences))
+        if str(given["json"]) == "-":
+            print(as_json(methods, rows), end="")
+        else:
+            print("\n".join(lines(methods, curves, differences, given["k"])))
+            if given["json"]:
+                write_text_atomic(given["json"], as_json(methods, rows))
+        if given["csv"]:
+            write_csv(rows, given["csv"], given["escape"])
         if given["figure"] or given["html"]:
             from sage.tools.samples_page import write_figure, write_page  # with what draws
 
@@ -281,7 +314,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write_figure(curves, given["figure"])
             if given["html"]:
                 write_page(methods, curves, differences, given["k"], given["html"])
-                print(given["html"])
+                print(given["html"], file=sys.stderr if str(given["json"]) == "-" else None)
+        if (points_below := given["fail_below"]) is not None:
+            first = next(iter(methods))
+            ks = {k for _, own in curves.groupby("benchmark") for k in shown_k(own, given["k"])}
+            if is_below(differences, first, [*ks], points_below / 100):
+                print(f"sage-rlvr compare: below {first} by --fail-below", file=sys.stderr)
+                return BELOW
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:

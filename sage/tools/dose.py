@@ -277,8 +277,9 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError(f"--k {given.k}: must be from 1 to {most}, below --samples")
         if not 0 < given.beta < math.inf:
             raise ValueError(f"--beta {given.beta:g}: must be above 0")
-        if min(given.problems, given.train_problems) < 1:
-            raise ValueError("--problems and --train-problems must be 1 or more")
+        for option in ("problems", "train_problems"):
+            if (count := getattr(given, option)) < 1:
+                raise ValueError(f"--{option.replace('_', '-')} {count}: must be 1 or more")
         if given.device != "cpu" and not torch.cuda.is_available():
             raise ValueError(f"--device {given.device}: torch sees no GPU here; use cpu")
         guide, started = guide_of(given), time.time()

@@ -22,11 +22,13 @@ from typing import Any
 import yaml
 
 from sage.fields import BASE
-from sage.problems.record import DataError
+from sage.problems.record import DataError, read_problems
 from sage.results import Results, Run
+from sage.runtime.files import from_repository
 from sage.study.types import Settings
 from sage.study.written import ALONE
 from sage.tools import add_data, compare_samples, parser_of
+from sage.tools.grade import notes_on_golds
 from sage.tools.new import LONGEST, base_of, problem_set
 
 PROBLEMS = "own"
@@ -47,7 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     rest = [*(word for word in given.models if "=" in word), *rest]
     models = named([word for word in given.models if "=" not in word])
     results = next((word for word in rest if word.startswith("results=")), "").partition("=")[2]
-    config = yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}
+    own = Path("config/config.yaml")
+    file = own if own.is_file() else from_repository(own)
+    config = yaml.safe_load(file.read_text("utf-8")) or {}
     results = results or config.get("results", Settings.model_fields["results"].default)
     name = given.name or safe("-".join(["eval", *models, Path(given.data).stem]))[:100]
     file = Path(os.path.expanduser(results), name, ALONE)
@@ -65,7 +69,12 @@ def main(arguments: Sequence[str]) -> int:
     status = command.main(["run", str(file), *rest])
     drawn = {name: Results(file.parent).samples(Run(name, BASE, 0), PROBLEMS) for name in models}
     there = all(path.is_file() for path in drawn.values())
-    if status or len(models) < 2 or not there or command.DRY & {*rest}:
+    if status or not there or command.DRY & {*rest}:
+        return status
+    golds = {problem.answer for problem in read_problems(Results(file.parent).problems(PROBLEMS))}
+    for note in notes_on_golds(sorted(golds)):
+        print(note)
+    if len(models) < 2:
         return status
     pairs = [f"{name}={path}" for name, path in drawn.items()]
     return compare_samples.main([*pairs, "--html", str(file.with_name("compared.html"))])

@@ -9,6 +9,9 @@ where there are several, `seed` and `benchmark`: CSV, JSON Lines or Parquet, or 
 lm-eval, lighteval or TRL. Usual names of columns are known, options name others; keys of nested
 rows are joined by dots. With --data the correct answers come from a file with a row for each
 problem. The graded file has all columns and `correct`: `sage-rlvr compare` compares two such files.
+
+Exit status: 0 graded, whatever is right; 1 cannot be graded or written, with a message; 2 wrong
+words on the command line.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +30,16 @@ import pyarrow as pa
 from sage.evaluation.columns import MEANING, column_of, empty_rows, no_column, refuse_repeated
 from sage.evaluation.foreign_samples import READ, read_methods
 from sage.evaluation.loggers import READERS, NoSamples, read_log
+from sage.grading import MAX_ANSWER
+from sage.grading.exact import ends_in_word
 from sage.problems.record import KINDS, DataError
 from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, last_boxed, solution_text
 from sage.runtime.faults import Fault, require_writable
 from sage.runtime.files import atomic_file
 from sage.tasks import Grader
-from sage.tools import parser_of
+from sage.tools import ESCAPE, parser_of
 from sage.tools.compare_samples import lines, pooled
+from sage.tools.compared_rows import escaped
 
 FORMATS = (".csv", ".jsonl", ".parquet")
 """How the name of the graded file can end."""
@@ -283,9 +289,10 @@ def _storable(column: pd.Series) -> pd.Series:
     return column
 
 
-def _write(rows: pd.DataFrame, path: Path) -> None:
+def _write(rows: pd.DataFrame, path: Path, escape: bool) -> None:
     rows = rows.assign(**{str(name): _storable(rows[name]) for name in rows})
     if path.suffix == ".csv":
+        rows = escaped(rows) if escape else rows
         rows.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)  # else a lone \r ends a row
     elif path.suffix == ".jsonl":
         rows.to_json(path, orient="records", lines=True, double_precision=15)
@@ -304,6 +311,8 @@ def _hints(
             f"{unread.sum()} counted as wrong, for the correct answer cannot be read "
             "(gold_unparsed)"
         )
+    different = golds.drop_duplicates()
+    yield from notes_on_golds(different)
     missed = golds[rows["status"] != "correct"]
     if not answer_after and (marked := missed.str.contains("####", regex=False).sum()):
         what = f"{marked} counted as wrong have a correct answer with '####'"
@@ -318,6 +327,19 @@ def _hints(
             f"unparsed and without {SOLUTION_OPEN}…{SOLUTION_CLOSE}: {bare}; if the whole text is "
             "the answer, say --answers whole"
         )
+
+
+def notes_on_golds(golds: Iterable[str]) -> Iterator[str]:
+    """What a reader must know of different correct answers: which end in words, which are long."""
+    golds = list(golds)
+    worded = list(filter(ends_in_word, golds))
+    if worded:
+        yield (
+            f"{len(worded)} of {len(golds)} different correct answers end in words, such as "
+            f"{worded[0][:40]!r}: these are their unit, which an answer may leave out"
+        )
+    if long := sum(len(gold) > MAX_ANSWER for gold in golds):
+        yield f"{long} have over {MAX_ANSWER} characters: only the same text is right"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -348,6 +370,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in COLUMNS:
         told = f"the column of {MEANING[name]}"
         parser.add_argument(f"--{name}", metavar="COLUMN", help=told)
+    parser.add_argument("--escape", action="store_true", help=ESCAPE)
     given = parser.parse_args(arguments)
     try:
         if given.out.suffix not in FORMATS:
@@ -366,7 +389,7 @@ def main(arguments: Sequence[str]) -> int:
             given.files, given.data, vars(given), given.kind, given.answers, given.answer_after
         )
         with atomic_file(given.out) as temporary:
-            _write(rows, temporary)
+            _write(rows, temporary, given.escape)
     except (DataError, ModuleNotFoundError, OSError) as error:
         print(f"sage-rlvr grade: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,8 @@
 """Keeps the small files of a finished study beside what was found, and judges a kept run again.
 
     sage-rlvr keep results/dose reports/dose/dose --figure tradeoff
-    sage-rlvr keep --check [FOLDER] [--redraw FOLDER]
+    sage-rlvr keep --check [FOLDER …]
+    sage-rlvr keep --page FOLDER …
 
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
 pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). The differences of
@@ -14,10 +15,9 @@ what they say together: commit, machine, versions, and the number and seconds of
 `reports/known.jsonl`, so that no claim on it counts as registered later. From counts, study and
 claims alone `--check` computes pass@k, differences, chance levels and the verdicts of claims about
 pass@k, and compares them with the kept ones, of every kept run if none is named; the exit status is
-1 if one is different. It also names exploratory claims. `--redraw`
-writes the tables and figures of pass@k, from the counts as well, into a folder. `--refresh` writes
-the kept tables anew by today's rules of intervals and verdicts, which the page beside them then
-says.
+1 if one is different. It also names exploratory claims. `--page` draws the page from what is kept
+(`sage.tools.kept_page`). `--refresh` writes the kept tables anew by today's rules of intervals and
+verdicts, and the page, if there is one.
 """
 
 from __future__ import annotations
@@ -40,26 +40,39 @@ import pandas as pd
 from sage.claims import known
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
-from sage.claims.registration import Registration, design, read_entries, registration
+from sage.claims.registration import Registration, design, models_of, read_entries, registration
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
-from sage.exhibits import kept_study, kind_of, load_study, write_piece
-from sage.exhibits.equal_accuracy import EqualAccuracyTable
-from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
+from sage.exhibits import (
+    figures_of,
+    kept_study,
+    kind_of,
+    load_study,
+    restore_study,
+    tables_of,
+)
 from sage.results import Results
 from sage.runtime.faults import Fault
-from sage.runtime.files import ROOT, atomic_file, file_sum, write_json_atomic, write_text_atomic
-from sage.runtime.manifest import settings_sum
+from sage.runtime.files import (
+    NO_KEPT,
+    ROOT,
+    atomic_file,
+    file_sum,
+    write_json_atomic,
+    write_text_atomic,
+)
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
 from sage.study.written import moved
+from sage.tools import kept_page
+from sage.tools.archive import refuse_secrets
 from sage.tools.verify import changed
 
 CONFIG = ROOT / "config"
-STUDY = "study.json"
+STUDY, PAGE = "study.json", "index.html"
 
 CURVES = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
 CURVES += ["n_problems", "n_samples"]
@@ -75,16 +88,10 @@ KEYS = {
     "claims": ["claim", "test", "place"],
     "support": CURVES[:4],
 }
-COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict"]
-COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
+COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "test_verdict"]
+COMPARED += ["place_verdict", "verdict", "worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
 """Columns that `--check` compares, and what names a row, by table."""
-
-REFRESHED = (
-    "The tables beside this page were computed again by later rules: some of their intervals are "
-    "up to 12 % wider, or narrower, than on it."
-)
-_REFRESHED = re.compile(r"The tables beside this page were computed again[^.]*\. ")
 
 _FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
 """A link of a report to a file of the study."""
@@ -123,7 +130,8 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     if (reports := target.resolve().parents[1]).name == "reports":
         known.add(reports, run_of(target))
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
-    write_text_atomic(target / "index.html", page)
+    write_text_atomic(target / PAGE, page)
+    refuse_secrets(path for path in sorted(target.iterdir()) if path.is_file())
 
 
 def run_of(folder: Path) -> known.Earlier:
@@ -135,11 +143,12 @@ def run_of(folder: Path) -> known.Earlier:
 
 def registration_of(folder: Path) -> Registration:
     """The registration of a kept run, with what was known; entries of older code do not say it."""
-    study, claims = kept_study(folder), kept_claims(folder)
+    study = kept_study(folder)
+    trained, models = design(study), models_of(kept_claims(folder), study)
     earlier, entries = known.kept_earlier(folder.resolve().parents[1]), []
     for one in read_entries(Results(folder).registered):
         times = dict.fromkeys(one["claims"], str(one["time"]))
-        then = known.known_of(claims, study, design(study), earlier, times)
+        then = known.known_of(one["claims"], models, trained, earlier, times)
         entries.append({"known": then, **one})
     with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
         jobs = [json.loads(line) for line in lines]
@@ -175,11 +184,13 @@ def _pack(path: Path, text: str) -> None:
 
 def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
-    record = json.loads((jobs_folder(places.folder) / "metrics/claims.json").read_bytes())
+    record = json.loads((jobs_folder(places.folder) / "report/page.json").read_bytes())
     name = places.folder.name
     loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
     study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
-    same = settings_sum({"study": study, "claims": claims}) == record["settings_sha256"]
+    judged_one = restore_study(record["settings"]["study"])
+    same = judged_one.study.claims == claims
+    same = same and judged_one.seen_by().model_dump(mode="json") == study
     if isinstance(claims, str):
         judged = {total for path, total in record["inputs"].items() if path.endswith(claims)}
         same = same and judged == {file_sum(ROOT / claims)}
@@ -218,65 +229,44 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
     return tables | {"claims": ledger(claims, study, measured)}
 
 
-def redraw(
-    folder: Path, target: Path, tables: Mapping[str, pd.DataFrame] | None = None
-) -> list[str]:
-    """Write a kept run's tables and figures of pass@k, of what is compared at equal accuracy among
-    them, from its counts; their names."""
-    study, names = kept_study(folder), []
-    with TemporaryDirectory() as scratch:
-        measured = Path(scratch)
-        for name, table in (tables or recomputed(folder)).items():
-            table.to_parquet(measured / f"{name}.parquet", index=False)
-        counts = read_frame(folder / "counts.parquet")
-        for name in study.study.exhibits:
-            kind, place = kind_of(study, name), measured
-            if isinstance(kind, EqualAccuracyTable):
-                place = measured / name
-                place.mkdir()
-                own = counts[
-                    (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
-                ]
-                file = folder / f"{name}_counts.parquet"
-                drawn = read_frame(file) if file.exists() else None
-                if kind.with_model and drawn is None:
-                    continue
-                for frame, table in kind.of_counts(kind.settings(study, name), own, drawn).items():
-                    table.to_parquet(place / f"{frame}.parquet", index=False)
-            elif not isinstance(kind, ShowsPassAtK) or kind.measures:
-                continue
-            given = study, name, "", [place], ROOT / "reports/paper"
-            for pieces, end in ((kind.tables(), "csv"), (kind.figures(), "svg")):
-                if "" in pieces:
-                    write_piece(*given, target / f"{name}.{end}")
-                    names.append(f"{name}.{end}")
-    return names
-
-
 def refresh(folder: Path) -> None:
-    """Write a kept run's tables from its counts by today's rules; doses and words stay."""
+    """Write a kept run's tables from its counts by today's rules, and its page, if it has one;
+    doses and words stay."""
     tables = recomputed(folder)
-    other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
     _write(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]), digits=None)
     if (support := folder / "support.csv").exists():
         _write(support, tables["support"], digits=None)
-    study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
+    study, counts = kept_study(folder), tables["counts"]
     for name in study.study.exhibits:
         if (file := folder / f"{name}.csv").is_file():
             again = kind_of(study, name).recomputed(study, name, counts, pd.read_csv(file))
             for suffix, table in again.items():
                 _write(folder / f"{name}{suffix}.csv", table, digits=None)
-    with TemporaryDirectory() as drawn:
-        for name in redraw(folder, Path(drawn), tables):
-            if (folder / name).exists():
-                shutil.copyfile(Path(drawn) / name, folder / name)
-    page = folder / "index.html"
-    if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
-        text = _REFRESHED.sub("", text)
-        text = text.replace('<p class="notice">', f'<p class="notice">{REFRESHED} ', 1)
-        write_text_atomic(page, text)
+    with TemporaryDirectory() as scratch:
+        made = Results(Path(scratch))
+        text = _page(folder, tables, made)
+        for name in study.study.exhibits:
+            files = [made.table(piece) for piece in tables_of(study, name)]
+            for file in [*files, *map(made.figure, figures_of(study, name))]:
+                if file.is_file() and (folder / file.name).is_file():
+                    shutil.copyfile(file, folder / file.name)
+    if (folder / PAGE).exists():
+        write_text_atomic(folder / PAGE, text)
+
+
+def draw_page(folder: Path) -> None:
+    """Write the page of a kept run, with the numbers that follow from its counts today."""
+    with TemporaryDirectory() as scratch:
+        text = _page(folder, recomputed(folder), Results(Path(scratch)))
+    write_text_atomic(folder / PAGE, text)
+
+
+def _page(folder: Path, tables: Mapping[str, pd.DataFrame], made: Results) -> str:
+    there = Results(folder).registered.exists()
+    asked = registration_of(folder) if there else Registration()
+    return _FILE.sub(partial(_beside, folder), kept_page.page(folder, tables, asked, made))
 
 
 def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
@@ -389,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", type=Path, nargs="*", help="kept runs to compute again from counts; none: all"
     )
-    parser.add_argument("--redraw", type=Path, help="with --check: where to write what it shows")
+    parser.add_argument("--page", type=Path, nargs="+", help="kept runs whose page is to be drawn")
     parser.add_argument("--refresh", type=Path, help="a kept run to write anew from its counts")
     given = parser.parse_args(arguments)
     try:
@@ -403,13 +393,18 @@ def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.refresh:
         refresh(given.refresh)
         return 0
+    for folder in given.page or ():
+        draw_page(folder)
+        print(f"{folder / PAGE}: {(folder / PAGE).stat().st_size / 2**20:.2f} MiB", flush=True)
+    if given.page:
+        return 0
     if given.check is not None:
         failed = False
-        for folder in given.check or kept_runs():
+        if not (runs := given.check or kept_runs()):
+            raise ValueError(f"no kept run in {ROOT / 'reports'}. {NO_KEPT}; name a folder")
+        for folder in runs:
             if not (folder / STUDY).is_file():
                 parser.error(f"{folder} has no {STUDY}, so it cannot be computed again")
-            if given.redraw:
-                print(", ".join(redraw(folder, given.redraw)))
             faults = check(folder)
             failed = failed or bool(faults)
             told = labels(folder).items() if Results(folder).registered.exists() else ()

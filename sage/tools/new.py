@@ -80,11 +80,7 @@ def main(arguments: list[str]) -> int:
         said = exists if is_there else error
         print(f"sage-rlvr new: {said}", file=sys.stderr)
         return 1
-    how = f"sage-rlvr run {shlex.quote(str(given.out))}"
-    if not Path("Snakefile").is_file():
-        study = shlex.quote(str(given.out.resolve()))
-        how = f"cd {shlex.quote(str(ROOT))} && sage-rlvr run {study}"
-    print(f"{given.out} is written. Run it: {how}")
+    print(f"{given.out} is written. Run it: sage-rlvr run {shlex.quote(str(given.out))}")
     return 0
 
 

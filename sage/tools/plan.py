@@ -22,6 +22,7 @@ from typing import Any
 from sage.exhibits import kind_of
 from sage.problems.record import read_problems
 from sage.results import Results
+from sage.runtime.files import ROOT
 from sage.study import ResolvedStudy
 from sage.study.bases import ScratchBase, SharedBase
 from sage.study.written import name_of_study
@@ -32,7 +33,7 @@ BYTES_PER_TOKEN = 8.0
 
 MANIFEST = "manifest.json"
 
-TIMES = Path("benchmarks")
+TIMES = ROOT / "benchmarks"
 """The folder with measured runs of studies, beside the Snakefile."""
 
 

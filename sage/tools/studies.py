@@ -7,12 +7,14 @@ there is one, else what `sage-rlvr plan` says of these jobs, one after another.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sage.exhibits import load_study
 from sage.rendering.numbers import duration
 from sage.results import Results
+from sage.runtime.files import INSTALLED, NO_KEPT, from_repository
 from sage.study import StudyError
 from sage.study.written import lineage
 from sage.tools import parser_of
@@ -41,8 +43,10 @@ def rows(config_folder: Path) -> Iterator[tuple[str, str, str, str]]:
 def main(arguments: Sequence[str]) -> int:
     """Print the list."""
     parser_of("studies", __doc__).parse_args(arguments)
-    table = [("study", "time", "jobs", "title"), *rows(Path("config"))]
+    table = [("study", "time", "jobs", "title"), *rows(from_repository("config"))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip())
+    if INSTALLED.is_dir():
+        print(f"{NO_KEPT}.", file=sys.stderr)
     return 0

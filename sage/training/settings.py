@@ -26,7 +26,7 @@ from sage.training.rewards import READS_ANSWER
 
 
 class Run:
-    """What conditions look at: a trainer that TRL has set up, its settings, parts of its method.
+    """What conditions look at: a trainer that TRL has set up, parts of its method, TRL's settings.
 
     `rule` sets the advantage of each token; a planner is `ragged` where groups may differ in size;
     a `state_guide` acts through the loss, and alike on all tokens of a state.
@@ -44,55 +44,55 @@ class Run:
         self.state_guide = of_state and not self.shaping.kl_in_reward
         self.whole_groups = getattr(self.rule, "whole_groups", False)
         self.by_sequence = self.args.importance_sampling_level == "sequence"
-        self.draws = trainer._draws is not None
-        self.corrects = trainer._correction.kind != "none"
+        self.draws, self.corrects = trainer._draws is not None, trainer._correction.kind != "none"
         self.adapters = getattr(trainer.model, "peft_config", {})
         self.virtual = any(one.is_prompt_learning for one in self.adapters.values())
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.args, name)
+
     def partial_bonus(self) -> bool:
-        """Whether an entropy bonus is of part of the tokens, or of a weight that changes."""
-        args = self.args
-        partial = args.entropy_coef and args.top_entropy_quantile < 1.0
+        """Whether an entropy bonus that is put right is of some tokens, or of a changing weight."""
+        partial = self.entropy_coef and self.top_entropy_quantile < 1.0
         several = self.ragged or self.trainer._shares.sharing > 1
-        return several and (args.use_adaptive_entropy or partial)
+        return several and (self.use_adaptive_entropy or partial)
 
     def generation_of_trl(self) -> bool:
         """Whether something is set of TRL's generation, which a drawer takes the place of."""
-        args = self.args
-        set_there = (args.generation_kwargs, args.cache_implementation, args.use_vllm)
-        return self.draws and (args.repetition_penalty not in (None, 1.0) or any(set_there))
+        others = (self.generation_kwargs, self.cache_implementation, self.use_vllm)
+        return self.draws and (self.repetition_penalty not in (None, 1.0) or any(others))
 
     def moved_adapter(self) -> bool:
         """Whether an adapter that is switched off for the reference already adds something."""
-        if self.trainer.beta == 0.0 or self.trainer._starts.chosen or "ref" in self.adapters:
+        if self.beta == 0.0 or self.trainer._starts.chosen or "ref" in self.adapters:
             return False
-        return self.virtual or any(
-            all(
-                any(part.weight.any() for part in getattr(module, half, {}).values())
-                for half in ("lora_A", "lora_B")
-            )
+        halves = (
+            [getattr(module, half, {}).values() for half in ("lora_A", "lora_B")]
             for module in self.trainer.model.modules()
+        )
+        return self.virtual or any(
+            all(any(one.weight.any() for one in half) for half in pair) for pair in halves
         )
 
     def problems_short(self) -> str:
         """How many problems there are, and are needed, where they are too few."""
-        group, batch = self.trainer.num_generations, self.args.generation_batch_size
-        if isinstance(self.data, Sized) and len(self.data) < batch // group:
-            return f"{len(self.data)} of {batch // group}, generation_batch_size / num_generations"
+        needed = self.generation_batch_size // self.num_generations
+        if isinstance(self.data, Sized) and len(self.data) < needed:
+            return f"{len(self.data)} of {needed}, generation_batch_size / num_generations"
         return ""
 
     def groups_cut(self) -> str:
         """The rows of a micro-batch where they are not whole groups of a rule that needs them."""
-        shares, rows = self.trainer._shares, self.args.per_device_train_batch_size
+        shares, rows = self.trainer._shares, self.per_device_train_batch_size
         # A process that shares a micro-batch has only part of its completions in a row.
-        together = rows if self.args.steps_per_generation > 1 else rows * shares.sharing
+        together = rows if self.steps_per_generation > 1 else rows * shares.sharing
         cut = self.whole_groups and together % shares.group
         return f"{rows} rows in each process, groups of {shares.group}" if cut else ""
 
     def unaligned_saves(self) -> str:
         """The steps of a generation where checkpoints are written between them."""
-        steps, each = self.args.save_steps, steps_of_a_generation(self.args)
-        between = self.args.save_strategy == "steps" and steps >= 1 and steps % each
+        steps, each = self.save_steps, steps_of_a_generation(self.args)
+        between = self.save_strategy == "steps" and steps >= 1 and steps % each
         return f"{steps:g} and {each}" if between else ""
 
 
@@ -107,20 +107,20 @@ class Row:
     refused: bool = True
 
 
-class Refused(ValueError):
-    """A run has a row of TABLE that is refused; `row` is its name."""
+class _OfRow:
+    """What is said of a run that has a row of TABLE; `row` is its name."""
 
-    def __init__(self, message: str, row: str) -> None:
-        super().__init__(message)
+    def __init__(self, said: str, row: str) -> None:
+        super().__init__(said)  # type: ignore[call-arg]
         self.row = row
 
 
-class WithoutEffect(UserWarning):
-    """A run has a row of TABLE that is warned of; `row` is its name."""
+class Refused(_OfRow, ValueError):
+    """A run has a row that is refused."""
 
-    def __init__(self, message: str, row: str) -> None:
-        super().__init__(message)
-        self.row = row
+
+class WithoutEffect(_OfRow, UserWarning):
+    """A run has a row that is warned of."""
 
 
 def check(trainer: Any) -> None:
@@ -163,34 +163,32 @@ TABLE = {
 
 HOLDS: dict[str, Callable[[Run], Any]] = {
     # The KL term, and what acts through it.
-    "no_kl": lambda run: run.trainer.beta <= 0.0 and (run.guide or run.estimator),
-    "corrected_estimator": lambda run: run.estimator and run.args.use_bias_correction_kl,
+    "no_kl": lambda run: run.beta <= 0.0 and (run.guide or run.estimator),
+    "corrected_estimator": lambda run: run.estimator and run.use_bias_correction_kl,
     "ratios_of_sequences_and_guide": lambda run: (
-        run.guide and run.by_sequence and run.args.use_bias_correction_kl
+        run.guide and run.by_sequence and run.use_bias_correction_kl
     ),
     "cancelled_guide": lambda run: (
         run.state_guide
-        and (run.args.use_bias_correction_kl or isinstance(run.estimator, K2 | K3Corrected))
+        and (run.use_bias_correction_kl or isinstance(run.estimator, K2 | K3Corrected))
     ),
     "guide_over_vocabulary": lambda run: run.shaping.over_vocabulary and run.guide,
     "equal_clamp": lambda run: run.guide and run.shaping.clamp[0] >= run.shaping.clamp[1],
-    "moving_reference": lambda run: run.args.sync_ref_model and run.state_guide,
+    "moving_reference": lambda run: run.sync_ref_model and run.state_guide,
     "moved_adapter": Run.moved_adapter,
-    "fixed_reference": lambda run: run.args.sync_ref_model and run.trainer._starts.chosen,
+    "fixed_reference": lambda run: run.sync_ref_model and run.trainer._starts.chosen,
     # Advantages, and credit of single tokens.
     "ratios_of_sequences": lambda run: run.rule and run.by_sequence,
-    "off_policy_mask": lambda run: run.rule and run.args.off_policy_mask_threshold is not None,
-    "tokens_without_credit": lambda run: run.rule and run.args.top_entropy_quantile < 1.0,
+    "off_policy_mask": lambda run: run.rule and run.off_policy_mask_threshold is not None,
+    "tokens_without_credit": lambda run: run.rule and run.top_entropy_quantile < 1.0,
     "cispo_bound": lambda run: (
-        run.args.loss_type == "cispo"
+        run.loss_type == "cispo"
         and run.trainer.epsilon_high < 1.0
         and (run.rule or run.guide or run.estimator or run.advantage)
     ),
-    "scale_of_batch": lambda run: (
-        run.args.scale_rewards == "batch" and (run.advantage or run.ragged)
-    ),
+    "scale_of_batch": lambda run: run.scale_rewards == "batch" and (run.advantage or run.ragged),
     "normalised_first": lambda run: (
-        run.args.multi_objective_aggregation == "normalize_then_sum"
+        run.multi_objective_aggregation == "normalize_then_sum"
         and (run.advantage or run.ragged or run.filters)
     ),
     "tools": lambda run: run.trainer.tools and getattr(run.rule, "single_turn", ""),
@@ -200,12 +198,12 @@ HOLDS: dict[str, Callable[[Run], Any]] = {
     "partial_bonus": Run.partial_bonus,
     "empty_micro_batches": lambda run: (
         run.ragged
-        and run.args.gradient_accumulation_steps > 1
-        and (run.args.loss_type == "bnpo" or run.args.entropy_coef)
+        and run.gradient_accumulation_steps > 1
+        and (run.loss_type == "bnpo" or run.entropy_coef)
     ),
     # How rollouts are drawn.
     "unequal_draws_of_a_server": lambda run: (
-        run.ragged and run.args.use_vllm and run.args.vllm_mode == "server"
+        run.ragged and run.use_vllm and run.vllm_mode == "server"
     ),
     "no_guidance": lambda run: (
         getattr(run.planner, "needs_guidance", False)
@@ -213,7 +211,7 @@ HOLDS: dict[str, Callable[[Run], Any]] = {
         and f"its columns: {', '.join(sorted(run.columns))}"
     ),
     "two_drawers": lambda run: (
-        run.draws and (run.trainer.rollout_func or run.args.use_transformers_continuous_batching)
+        run.draws and (run.trainer.rollout_func or run.use_transformers_continuous_batching)
     ),
     "generation_of_trl": Run.generation_of_trl,
     "virtual_tokens": lambda run: run.draws and run.virtual,
@@ -221,13 +219,13 @@ HOLDS: dict[str, Callable[[Run], Any]] = {
         run.draws and run.corrects and ", ".join(filters_of(run.args))
     ),
     "two_corrections": lambda run: (
-        run.corrects and run.args.use_vllm and run.args.vllm_importance_sampling_correction
+        run.corrects and run.use_vllm and run.vllm_importance_sampling_correction
     ),
     "no_sampler": lambda run: (
-        run.corrects and not (run.draws or run.args.use_vllm or run.trainer.rollout_func)
+        run.corrects and not (run.draws or run.use_vllm or run.trainer.rollout_func)
     ),
     "other_template": lambda run: (
-        run.args.chat_template_kwargs
+        run.chat_template_kwargs
         and any(getattr(one, READS_ANSWER, False) for one in run.trainer.reward_funcs)
     ),
     # Policy, data and checkpoints.

@@ -211,22 +211,14 @@ class SageTrainer(GRPOTrainer):
             self._entries.put(log, moment, self._evaluated.means(call.scores, group, names))
         return batch
 
-    def evaluation_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        prediction_loss_only: bool | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> Any:
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         """TRL's evaluation; what is logged of one has nothing of another in the same step."""
         self._evaluations += 1
         dataset = dataloader.dataset
         self._evaluated = tallies.Evaluated(len(dataset) if hasattr(dataset, "__len__") else None)
-        self._set = metric_key_prefix.removeprefix("eval").removeprefix("_")
-        return super().evaluation_loop(
-            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
-        )
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        self._set = prefix.removeprefix("eval").removeprefix("_")
+        return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log; of one of several sets of evaluation each number has that set's key.

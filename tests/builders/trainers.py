@@ -17,6 +17,7 @@ from sage.training import rl
 from sage.training.adapters import lora_config
 from sage.training.drawers import drawer_for
 from sage.training.processes import world_size
+from sage.training.start import StartsAtReference
 from sage.training.trainer import SageTrainer
 
 
@@ -101,6 +102,12 @@ SMALL = RL.model_validate(
         "lora": {"rank": 4, "alpha": 8},
     }
 )
+
+
+def with_made_up_reference(trainer: SageTrainer) -> SageTrainer:
+    """The trainer, which asks no more whether the policy is its reference at the start."""
+    trainer._starts = StartsAtReference(chosen=True)
+    return trainer
 
 
 def small_trainer(

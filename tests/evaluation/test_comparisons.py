@@ -22,7 +22,8 @@ def test_comparisons_are_paired_by_problem_and_adjusted() -> None:
     }
     first = table[table["k"] == 1].set_index(["algorithm", "other"])
     gain = first.loc[("better", "base")]
-    assert (gain["value"], gain["low"], gain["high"]) == pytest.approx((0.25, 0.25, 0.25))
+    assert gain["value"] == pytest.approx(0.25)
+    assert 0 < gain["low"] < 0.25 < gain["high"]  # equal on ten problems, not on all there could be
     assert gain["p_problems"] == pytest.approx(1 / 2001)
     assert gain["p_runs"] == 0.0
     assert gain["p"] == gain["p_problems"]
@@ -65,7 +66,7 @@ def test_a_difference_between_runs_alone_is_no_difference_of_algorithms() -> Non
     row = comparisons_table(counts_table(runs), draws=2_000).iloc[0]
     assert row["value"] == pytest.approx(1 / 6)
     assert row["p_problems"] < 0.001
-    assert row["p"] == row["p_runs"] == pytest.approx(0.4226, abs=1e-4)
+    assert row["p"] >= row["p_runs"] == pytest.approx(0.4226, abs=1e-4)
     assert row["low"] < 0 < row["high"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import betaln, expit, logit, stdtrit
 from scipy.stats import beta
 
+from sage.evaluation import bootstrap, intervals
 from sage.evaluation.intervals import (
     Groups,
     detectable,
@@ -275,6 +276,22 @@ def test_no_end_jumps_where_few_problems_differ_from_the_others() -> None:
         widths.append(float(high[0] - low[0]))
     assert min(widths) > 0.06
     assert np.abs(np.diff(widths)).max() < 0.025
+
+
+def test_many_problems_are_drawn_by_their_values_and_give_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(1)
+    share = rng.binomial(4, 0.3, (1, 400, 2)) / 4
+    rare = (rng.random((1, 400, 2)) < 0.01).astype(float)
+    found = {}
+    for many in (5_000, 100):
+        for module in (bootstrap, intervals):
+            monkeypatch.setattr(module, "MANY", many)
+        changes = share[..., :1] - share[..., 1:]
+        ends = interval_of_share(share, 10_000), interval_of_share(rare, 10_000)
+        found[many] = [*np.ravel(ends), *p_of_problems(changes, 10_000)]
+    np.testing.assert_allclose(found[100], found[5_000], atol=0.012)
 
 
 def test_one_problem_has_no_interval() -> None:

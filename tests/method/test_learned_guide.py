@@ -15,7 +15,12 @@ import pandas as pd
 import pytest
 import torch
 from report_frames import ROWS, a_study, changed, figure_of
-from trainers import assert_same_run, small_trainer, unbroken_and_resumed
+from trainers import (
+    assert_same_run,
+    small_trainer,
+    unbroken_and_resumed,
+    with_made_up_reference,
+)
 
 from sage.exhibits.training import CURVE_COLUMNS, LearnedGuideFigure, learned_curves
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
@@ -271,8 +276,8 @@ def gradients(trainer: Any, batch: dict[str, Any]) -> list[torch.Tensor]:
 
 def test_the_policy_gets_no_gradient_through_the_network(parent: Path, tmp_path: Path) -> None:
     """At the start the gradient is that of the plain KL; later that of its q as a constant."""
-    trainer = small_trainer(parent, ROW, tmp_path)
-    plain = small_trainer(parent, PLAIN, tmp_path)
+    both = (small_trainer(parent, row, tmp_path) for row in (ROW, PLAIN))
+    trainer, plain = map(with_made_up_reference, both)
     trainer.model.train()
     plain.model.train()
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))

@@ -17,7 +17,15 @@ import psutil
 import pytest
 from conftest import wait_for
 
-from sage.runtime.survivors import COMMAND, HOLDER, Locked, hold, note_owner, release_stale_lock
+from sage.runtime.survivors import (
+    COMMAND,
+    HOLDER,
+    SNAKEMAKE,
+    Locked,
+    hold,
+    note_owner,
+    release_stale_lock,
+)
 from tests.conftest import ROOT
 
 SNAKEFILE = """
@@ -199,6 +207,23 @@ def test_results_are_made_by_one_run_at_a_time(
     (tmp_path / "other").mkdir()
     hold(tmp_path / "other")
     hold(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("told", ["gone", "other", "alive"])
+def test_a_job_knows_the_snakemake_that_started_it(told: str, tmp_path: Path) -> None:
+    """Whoever its parent is by then: here it is none of it. `other` has the number of a process
+    that has ended."""
+    name = tmp_path / ("snakemake" if told != "other" else "program")
+    name.write_text("import time; time.sleep(600)")
+    code = "from sage.runtime.survivors import *\nwith ends_with_snakemake(): print('works')"
+    with subprocess.Popen([sys.executable, str(name)]) as process:
+        if told == "gone":
+            process.kill()
+            process.wait()
+        own = os.environ | {"PYTHONPATH": str(ROOT), SNAKEMAKE: str(process.pid)}
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
+        process.kill()
+    assert (done.returncode, done.stdout) == ((0, "works\n") if told == "alive" else (1, ""))
 
 
 def raising(error: Exception) -> Callable[..., None]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from method_entries import ROWS
-from trainers import trainer_of
+from trainers import trainer_of, with_made_up_reference
 from transformers import TrainerState
 
 from sage.method.anchors import forward_kl_sampled, k2, k3
@@ -135,6 +135,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(
     model.set_adapter("default")
     # A batch is trained on in one accumulation step here.
     trainer.current_gradient_accumulation_steps = 1
+    with_made_up_reference(trainer)
     batch = batch_for(len(trainer.processing_class), trainer.processing_class.pad_token_id)
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)

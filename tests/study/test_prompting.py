@@ -154,6 +154,11 @@ def test_a_template_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -
         a_tokenizer(endless, False)
 
 
+def test_a_template_of_endless_text_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"it takes more than 1 GiB"):
+        a_tokenizer("{{ 'a' * 9999999999 }}", False)
+
+
 def test_a_template_that_never_renders_is_refused() -> None:
     with pytest.raises(ValueError, match=r"neither a system message .*nope.* nor a user message"):
         a_tokenizer("{{ raise_exception('nope') }}", False)

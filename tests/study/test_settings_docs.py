@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,24 @@ PAGES = [f"keys/{file.schema}.md" for file in FILES]
 def test_what_is_committed_is_what_the_types_say() -> None:
     for path, content in documents(CONFIG).items():
         assert path.read_text(encoding="utf-8") == content, f"{path}: run make settings"
+
+
+def integers(schema: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "integer" and "/levels/" not in place:  # those are labels
+            yield place, schema
+        for key, value in schema.items():
+            yield from integers(value, f"{place}/{key}")
+    for value in schema if isinstance(schema, list) else ():
+        yield from integers(value, place)
+
+
+def test_no_number_of_a_study_is_without_an_end() -> None:
+    """A slip of digits must not take the machine's memory."""
+    for path, content in documents(CONFIG).items():
+        schema = json.loads(content) if path.suffix == ".json" else {}
+        ends = {"maximum", "exclusiveMaximum"}
+        assert [place for place, one in integers(schema) if not ends & one.keys()] == [], path
 
 
 def test_each_file_has_a_page_of_its_keys(site: Any) -> None:

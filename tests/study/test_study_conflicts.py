@@ -33,7 +33,8 @@ def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: P
 
 def test_a_variant_does_not_take_the_place_of_another_method(config: Path) -> None:
     grid = {"algorithms": ["grpo_branch"], "kl_coefficients": [0.05], "values": [0.3]}
-    dose = {"kind": "dose", "title": "Dose", "model": "tiny", "benchmark": "arithmetic", **grid}
+    kind = "reports.dose.dose_grid:DoseFigure"
+    dose = {"kind": kind, "title": "Dose", "model": "tiny", "benchmark": "arithmetic", **grid}
     edit(config / STUDY, "exhibits.one", dose)
     edit(config / STUDY, "exhibits.two", {**dose, "title": "Again"})
     variant = "grpo_branch-kl0.05-ratio0.3"

@@ -13,8 +13,11 @@ import pytest
 from conftest import ROOT
 
 from sage.tools.command import main as command
-from sage.tools.keep import check, keep, kept_runs, recomputed, redraw, refresh
+from sage.tools.keep import check, keep, kept_runs, labels, recomputed, refresh
 from sage.tools.kept_run import kept_file, read_kept
+
+CLAIM = re.compile(r'id="claim-(\w+)">\s*<summary><span class="verdict [^"]*">([^<]*)</span>')
+"""A claim of a page and its verdict in words."""
 
 pytestmark = [pytest.mark.timeout(4000)]
 
@@ -56,9 +59,10 @@ def test_an_unknown_figure_leaves_no_folder(smoke: Path, tmp_path: Path) -> None
 def test_verdicts_follow_from_the_kept_counts_alone(smoke: Path, tmp_path: Path) -> None:
     keep(smoke, tmp_path, [], "")
     assert check(tmp_path) == []
-    drawn = redraw(tmp_path, tmp_path / "again")
-    assert {"table1.csv", "figure3.svg"} <= {*drawn}
-    assert (tmp_path / "again/table1.csv").read_text() == (tmp_path / "table1.csv").read_text()
+    table = (tmp_path / "table1.csv").read_text()
+    (tmp_path / "table1.csv").write_text("edited")
+    refresh(tmp_path)
+    assert (tmp_path / "table1.csv").read_text() == table
     claims = recomputed(tmp_path)["claims"]
     assert {"accuracy_and_coverage", "further_benchmark"} <= {*claims["claim"]}
     assert claims["effect"].notna().any()
@@ -89,7 +93,7 @@ def test_numbers_of_every_kept_run_follow_from_its_counts(
 
 @pytest.mark.slow
 def test_a_kept_run_is_written_anew_from_its_counts(tmp_path: Path) -> None:
-    """Intervals by another rule are replaced, doses stay, and the page says it once."""
+    """Intervals by another rule are replaced, doses stay, and the page is drawn again."""
     kept, folder = ROOT / "reports/dose/dose", tmp_path / "dose"
     shutil.copytree(kept, folder)
     names = ("comparisons.csv.gz", "pass_at_k.csv", "dose_plus.csv", "dose_minus_slopes.csv")
@@ -102,7 +106,30 @@ def test_a_kept_run_is_written_anew_from_its_counts(tmp_path: Path) -> None:
     assert check(folder) == []
     for name in names:
         pd.testing.assert_frame_equal(pd.read_csv(folder / name), pd.read_csv(kept / name))
-    assert (folder / "index.html").read_text().count("computed again by later") == 1
+    assert {name for name, _ in CLAIM.findall((folder / "index.html").read_text())} == {
+        *labels(folder)
+    }
+
+
+def test_the_page_of_a_kept_run_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "mini/mini"
+    shutil.copytree(ROOT / "reports/mini/mini", folder)
+    shutil.copy(ROOT / "reports/known.jsonl", tmp_path)
+    (folder / "index.html").unlink()
+    assert command(["keep", "--page", str(folder)]) == 0
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    said, rows = dict(CLAIM.findall(page)), pd.read_csv(folder / "claims.csv")
+    verdicts = rows.drop_duplicates("claim").set_index("claim")["verdict"]
+    named = labels(folder)
+    assert {*said} == {name for name in named if verdicts[name] != "not run"}
+    for name, text in said.items():
+        assert text.startswith(verdicts[name])
+        assert (named[name] in text) == (named[name] != "registered")
+    assert any("known since" in text for text in said.values())
+    links = set(re.findall(r'class="file" href="([^"]+)"', page))
+    assert {"claims.csv", "table1.csv", "strata.svg"} <= links
+    assert all((folder / link).is_file() for link in links)
+    assert not [path for path in (tmp_path, ROOT, Path.home()) if str(path) in page]
 
 
 def test_numbers_of_claims_are_written_anew_and_their_words_stay(tmp_path: Path) -> None:
@@ -113,7 +140,8 @@ def test_numbers_of_claims_are_written_anew_and_their_words_stay(tmp_path: Path)
     text = text.replace(low, "0.5", 1).replace("inconclusive", "supported")
     (folder / "claims.csv").write_text(text, encoding="utf-8")
     faults = check(folder)
-    assert [one.split()[1] for one in faults] == ["low", "place_verdict", "verdict"]
+    columns = ["low", "test_verdict", "place_verdict", "verdict"]
+    assert [one.split()[1] for one in faults] == columns
     refresh(folder)
     assert check(folder) == []
     pd.testing.assert_frame_equal(

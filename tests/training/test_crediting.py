@@ -17,7 +17,7 @@ import torch
 import yaml
 from conftest import ROOT
 from method_entries import ROWS, derived
-from trainers import logged, odd_length, trainer_of
+from trainers import logged, odd_length, trainer_of, with_made_up_reference
 
 from sage.method.credit import TokenSignals
 from sage.problems.record import read_problems
@@ -164,7 +164,7 @@ def gradient_of(trainer: SageTrainer, batch: dict[str, Any]) -> list[torch.Tenso
 
 def test_the_gradient_is_that_of_the_formula_off_policy(build: Build) -> None:
     """The branch guide with the KL in the reward, recomputed from the logits."""
-    trainer = build({**ROWS["grpo_branch_k1_reward"], "guide": BRANCH})
+    trainer = with_made_up_reference(build({**ROWS["grpo_branch_k1_reward"], "guide": BRANCH}))
     model: Any = trainer.model
     model.train()
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))

@@ -7,7 +7,6 @@ import inspect
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ LIGHT = [
     "sage.method.advantages",
     "sage.method.anchors",
     "sage.method.credit",
-    "sage.grading",
+    "sage.grading.exact",
     "sage.method.guides",
     "sage.method.planners",
     "sage.method.rewards",
@@ -245,46 +244,3 @@ def test_importing_the_light_modules_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
-
-
-DATA = (
-    "sage/py.typed",
-    "sage/study/open_choices.yaml",
-    "sage/tools/speeds.json",
-    "sage/training/settings.yaml",
-)
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-
-
-@pytest.mark.slow
-def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    modules = [str(path.relative_to(ROOT)) for path in (ROOT / "sage").rglob("*.py")]
-    for name in [*modules, *DATA, "pyproject.toml", "LICENSE", "README.md"]:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes((ROOT / name).read_bytes())
-    # What `python -m build --wheel --no-isolation` calls.
-    subprocess.run(
-        [sys.executable, "-c", BUILD, str(tmp_path)], cwd=source, check=True, capture_output=True
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        packed = set(archive.namelist())
-        archive.extractall(tmp_path / "site")
-    of_package = {name for name in packed if ".dist-info/" not in name}
-    assert of_package == {*modules, *DATA}
-    code = (
-        "import sage; from sage.method.guides import BranchGuide; from sage.tasks import Grader\n"
-        "from sage.training.shaping import Shaping\n"
-        "Shaping(guide=BranchGuide())\n"
-        "print(Grader().grade('<SOLUTION>1/2</SOLUTION>', r'\\frac{1}{2}', 'math').status)\n"
-        "print(sage.__file__)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["correct", str(tmp_path / "site/sage/__init__.py")], done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,6 +57,10 @@ def test_a_run_resumed_within_a_pass_takes_the_order_of_that_pass(
     first, second = batches(whole), batches(whole)
     assert first != second
     trainer = object.__new__(SageTrainer)
+    trainer.args = SimpleNamespace(
+        num_iterations=1, steps_per_generation=1, gradient_accumulation_steps=1
+    )
+    trainer._step = 8
     trainer.state = TrainerState(global_step=8, max_steps=12)
     trainer.control = TrainerControl()
     trainer._run_epoch(train_dataloader=loader(), epoch=1)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from test_drawing import build, push
+from trainers import with_made_up_reference
 from transformers import TrainerCallback
 
 from sage.policies import load_policy, load_tokenizer
@@ -134,7 +135,7 @@ def test_an_adapter_lost_between_probes_is_caught_by_the_gap(parent: Path, tmp_p
             push(model, 0.3)
 
     trainer, _ = trained(parent, loses=2)
-    trainer.add_callback(Pushing())
+    with_made_up_reference(trainer).add_callback(Pushing())
     trainer.add_callback(Watching(Watch(), tmp_path))
     with pytest.raises(TrainingStopped, match="step 3 the sampler's and the trainer's log-probs"):
         trainer.train()

@@ -233,7 +233,7 @@ def test_lengths_of_what_ended_at_a_stop_text_are_logged(
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     log = {name: values[-1] for name, values in trainer._metrics["train"].items()}
     lengths = batch["completion_mask"].sum(dim=1)
-    ends = {trainer.eos_token_ids[0], trainer.processing_class.pad_token_id}
+    ends = {*trainer.eos_token_ids, trainer.processing_class.pad_token_id}
     written = [ids[:n].tolist() for ids, n in zip(batch["completion_ids"], lengths, strict=True)]
     texts = [trainer.processing_class.decode(ids) for ids in written]
     ended = torch.tensor(

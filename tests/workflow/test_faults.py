@@ -316,7 +316,7 @@ SNAKEFILE = """
 import sys
 sys.path.insert(0, {root!r})
 
-FAULTS = ["full", "unreadable", "truncated", "column", "memory", "fine"]
+FAULTS = {faults}
 
 rule all:
     input: expand("done/{{fault}}", fault=FAULTS)
@@ -336,7 +336,7 @@ fault, output = snakemake.wildcards.fault, Path(snakemake.output[0])
 with job(snakemake):
     from sage.runtime.tables import read_frame
 
-    if fault == "full":
+    if fault.startswith("full"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
         write_text_atomic(output, "x" * 2**21)
     elif fault == "unreadable":
@@ -350,7 +350,6 @@ with job(snakemake):
     write_text_atomic(output, "whole")
 """
 MESSAGES = {
-    "full": "/done/full: cannot be written: the disk or quota is full, or the file is larger",
     "unreadable": "folder.parquet: cannot be read or written (Is a directory)",
     "truncated": "cut.parquet: is no whole Parquet file",
     "column": "whole.parquet: has no column 'completion' (it has problem_id, status)",
@@ -358,22 +357,34 @@ MESSAGES = {
 }
 
 
-@pytest.mark.slow
-def test_other_jobs_go_on_beside_those_that_fail(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(SNAKEFILE.format(root=str(ROOT)))
-    (tmp_path / "job.py").write_text(JOB)
-    (tmp_path / "folder.parquet").mkdir()
-    frame().to_parquet(tmp_path / "whole.parquet")
-    (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-8])
+def run_jobs(folder: Path, cores: int, *faults: str) -> subprocess.CompletedProcess[str]:
+    (folder / "Snakefile").write_text(SNAKEFILE.format(root=str(ROOT), faults=faults))
+    (folder / "job.py").write_text(JOB)
     tool = Path(sys.executable).parent / "snakemake"
-    done = subprocess.run(
-        [tool, "--cores", "2", "--keep-going", "--quiet"],
-        cwd=tmp_path,
+    return subprocess.run(
+        [tool, "--cores", str(cores), "--keep-going", "--quiet"],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@pytest.mark.slow
+def test_no_job_starts_after_one_has_found_the_disk_full(tmp_path: Path) -> None:
+    done = run_jobs(tmp_path, 1, *(f"full{number}" for number in range(4)))
+    assert done.returncode == 1
+    assert len(list((tmp_path / "logs").iterdir())) == 1
+    assert "cannot be written: the disk or quota is full" in done.stdout
+
+
+@pytest.mark.slow
+def test_other_jobs_go_on_beside_those_that_fail(tmp_path: Path) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    frame().to_parquet(tmp_path / "whole.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-8])
+    done = run_jobs(tmp_path, 2, *MESSAGES, "fine")
     assert done.returncode == 1
     assert [path.name for path in (tmp_path / "done").iterdir()] == ["fine"], done.stdout
     for fault, message in MESSAGES.items():

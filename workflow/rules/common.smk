@@ -22,11 +22,21 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
 
+import sage
+
+if not (PROJECT / "sage").samefile(Path(sage.__file__).parent):
+    # Records would hold that code, and jobs run this.
+    sys.exit(
+        f"The package {Path(sage.__file__).parent} is loaded, not the one of {PROJECT}: use the "
+        f"environment of {PROJECT}, or PYTHONPATH={PROJECT}"
+    )
+
 for package in ("pandas", "psutil", "pyarrow", "pydantic", "torch", "trl", "yaml"):
     if not importlib.util.find_spec(package):
         sys.exit(
-            f"The package {package} is not installed in {sys.prefix}: run `make install`, then "
-            "use .venv/bin/sage-rlvr or .venv/bin/snakemake"
+            f"The package {package} is not installed in {sys.prefix}: run `make install` in a "
+            "clone, then use .venv/bin/sage-rlvr or .venv/bin/snakemake; outside of one, "
+            "pip install 'sage-rlvr[train,workflow]'"
         )
 
 from sage.evaluation.metrics import TABLES as METRICS
@@ -42,7 +52,7 @@ from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.files import from_repository
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER, LAST, compare, jobs_folder, record_file
-from sage.runtime.survivors import Locked, hold, note_owner
+from sage.runtime.survivors import Locked, announce, hold, note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
@@ -81,6 +91,8 @@ if not Path(SETTINGS.results).is_dir() and Path(SETTINGS.results).exists():
         "config/config.yaml or with --config results=FOLDER"
     )
 RUN = Run("{model}", "{algorithm}", "{seed}")
+
+announce()
 
 # Where jobs record what they have made.
 os.environ[FOLDER] = str(RESULTS.folder)

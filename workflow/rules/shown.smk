@@ -114,9 +114,10 @@ def report_code():
 def page_sources():
     """Templates, style and script of the page, and the paper's tables."""
     folder = PROJECT / "reports"
-    ends = "j2", "css", "js", "csv", "yaml"
-    places = folder, folder / "partials", folder / "paper"  # beside them are kept runs
+    pages = "*.j2", "*.css", "*.js", "partials/*.j2"
     files = {
-        path for end in ends for place in places for path in place.glob(f"*.{end}")
+        path
+        for pattern in (*pages, "paper/*.csv", "paper/*.yaml")
+        for path in folder.glob(pattern)
     }
     return beside_snakefile(files)

@@ -70,7 +70,9 @@ if theory := [name for name in SHOWN if shows(STUDY, name).category == "Theory"]
 
 
 for target, exhibits in NAMED.items():
-    if target in [rule.name for rule in workflow.rules]:
+    taken = [rule.name for rule in workflow.rules]
+    taken += [name for name in in_every_report(STUDY) if name in STUDY.study.exhibits]
+    if target in taken:
         refuse(
             f"study {STUDY.name}: exhibits.{target}: this name is reserved for a rule or for an "
             "exhibit of every report; choose another name"
