@@ -369,7 +369,7 @@ def test_a_figure_is_a_panel_after_the_other_in_the_colours_of_the_theme() -> No
     tree = ElementTree.fromstring(f"<body>{html}</body>")
     panels, legend = tree
     assert panels.get("aria-label") == 'a "label"'
-    assert panels.get("style") == "--panel:115px"
+    assert panels.get("style") == "--panel:95px"
     assert [svg.get("viewBox") for svg in panels] == ["0 0 100 50", "100 0 80 50"]
     assert '<path d="M 1.23 2" style="stroke: var(--fig-ink)" id="p-a" />' in html
     assert '<g><use href="#p-a" /></g><text>0.00125 #25292e</text>' in html
