@@ -24,7 +24,8 @@ os.environ.update(
 
 import sage
 
-if not (PROJECT / "sage").samefile(Path(sage.__file__).parent):
+# In an installed package the project is inside of it (`sage.runtime.files.INSTALLED`).
+if Path(sage.__file__).resolve().parent not in (PROJECT / "sage", PROJECT.parent):
     # Records would hold that code, and jobs run this.
     sys.exit(
         f"The package {Path(sage.__file__).parent} is loaded, not the one of {PROJECT}: use the "
