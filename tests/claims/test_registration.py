@@ -258,7 +258,7 @@ def test_an_exploratory_claim_does_not_open_the_page(tmp_path: Path) -> None:
     began = entries[0] | {"time": MANIFEST["started"]}
     late = {**entries[0]["claims"], NAME: entries[0]["claims"][NAME] | {"sha256": "another"}}
     page = a_page_with_claims(study, tmp_path, registered=[began | {"claims": late}])
-    opening = page[page.index('<div id="findings"') : page.index('<section id="claims">')]
+    opening = page[page.index(' id="findings"') : page.index('<section id="claims">')]
     assert CLAIMS["gains_of_grpo"].claim in opening
     assert f"claim-{NAME}" not in opening
     assert " exploratory." in page

@@ -27,7 +27,7 @@ class TestSeeds:
         assert "runs - alone: pass@1 +29.2 points" in printed
         assert ", of alone's one run and each run of the other" in printed
         assert main(files[::-1]) == 0
-        assert "alone - runs: pass@1 -29.2 points" in capsys.readouterr().out
+        assert "alone - runs: pass@1 −29.2 points" in capsys.readouterr().out
 
     def test_several_runs_without_seeds_are_not_paired_with_seeds(self, tmp_path: Path) -> None:
         for name, right in (("x", [1, 2]), ("y", [2, 1])):

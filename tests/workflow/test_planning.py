@@ -51,7 +51,7 @@ def test_hours_come_from_manifests_else_from_a_kept_run_else_are_unknown(
     speed = run["planned_tokens"]["rl"] / sum(run["job_seconds"]["rl"])
     assert kept.tokens_per_second == pytest.approx(speed)
     assert "benchmarks/smoke_time.json" in kept.source
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sage.tools.plan.TIMES", tmp_path)
     assert stages("smoke", tmp_path)["rl", "tiny"].hours is None
     loaded = load_study("smoke", ROOT / "config")
     text = render_plan(loaded, plan(loaded, Results(tmp_path)))
@@ -274,7 +274,7 @@ def test_an_exhibit_costs_what_leaving_it_out_saves_and_what_it_needs(
     """SFT takes 9,216 tokens, a run of RL 3,072, a set of samples of `arithmetic` 576: at these
     speeds 96, 32 and 24 s. Table 3 has four methods of its own, `learned` one that is not
     sampled; `tiny_long` starts from SFT too, but how fast it is nobody says."""
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sage.tools.plan.TIMES", tmp_path)
     loaded = load_study("smoke", ROOT / "config", ["models.tiny.job={training: 96, sampling: 24}"])
     results = Results(tmp_path)
     found = costs(loaded, plan(loaded, results), results)
