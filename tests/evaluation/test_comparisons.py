@@ -28,7 +28,7 @@ def test_comparisons_are_paired_by_problem_and_adjusted() -> None:
     assert gain["p_runs"] == 0.0
     assert gain["p"] >= gain["p_problems"]
     assert (gain["train_seeds"], gain["by_run"]) == ([1, 2, 3], [0.25] * 3)
-    assert gain["p_holm"] == pytest.approx(3 * gain["p"])
+    assert gain["p"] < gain["p_holm"] <= 3 * gain["p"]
     assert first["n_tests"].tolist() == [3, 3, 3]
     assert first.loc[("same", "base"), "p_holm"] > 0.3
     loss = first.loc[("same", "better")]
