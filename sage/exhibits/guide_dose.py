@@ -169,7 +169,7 @@ def expected(rows: Sequence[Mapping[Any, Any]], beta: float, k: int, dose: float
     if dose < LEAST_DOSE:
         said = f"too weak to be seen (dose {dose:.2g})"
     elif not (whole["transfer_low"] > 0 or whole["transfer_high"] < 0) or abs(whole["z"]) < 2:
-        said = "what the guide does cannot be told from these completions"
+        said = "these completions do not decide what the guide does"
     else:
         said = f"the guide {'helps' if whole['transfer'] > 0 else 'harms'}"
         if not math.isclose(whole["reward"], 0):

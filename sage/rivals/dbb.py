@@ -9,7 +9,8 @@ So a group of equal rewards still teaches: p is neither 0 nor 1. With discount a
 group's own rate and deviation, as in GRPO but for the deviation's n - 1.
 
 Its authors call a and b a discounted Beta posterior of a Bernoulli reward. Their values of discount
-and prior were not at hand: 0.75 and 1 are this project's, as is that the prior fades like the rest.
+and prior are not known here: 0.75 and 1 are this project's, as is that the prior fades like the
+rest.
 """
 
 from __future__ import annotations
