@@ -26,17 +26,13 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
-	test-gpu test-paper test-slurm bench settings numbers bases lock watch docs clean help
+	test-gpu test-paper test-slurm bench settings numbers bases picture lock docs clean help
 
 ## make                     set up, then run the default study on all cores: `sage-rlvr run`
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
 study: install
 	$(run) sage-rlvr run $(STUDY) --cores $(CORES)
 	@echo 'For sage-rlvr and snakemake in a shell of your own: source $(VENV)/bin/activate'
-
-## make watch               how far the study is, with time left, beside a run of it; STUDY=NAME
-watch: install
-	$(run) sage-rlvr watch $(STUDY)
 
 ## make docs                build the documentation as a site in site/, in an environment of its own
 docs:
@@ -101,6 +97,10 @@ bases: install
 ##                         `python -m workflow.fill_numbers --check` only compares
 numbers: install
 	$(run) python -m workflow.fill_numbers
+
+## make picture            photograph the first screen of mini's kept page for README.md (Chromium)
+picture: install
+	$(run) python -m workflow.page_picture
 
 ## make lock                resolve the packages anew with uv and write locks/*.txt
 lock:

@@ -5,7 +5,7 @@ The study named in config/config.yaml decides what is run; see README.md.
 
 from snakemake.utils import min_version
 
-min_version("9.19")
+min_version("9.27.1")
 
 
 configfile: "config/config.yaml"
@@ -24,18 +24,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/base.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
-
-
-if IN_ONE_JOB:
-
-    include: "workflow/rules/one_job.smk"
-
-else:
-
-    include: "workflow/rules/exhibits.smk"
-    include: "workflow/rules/report.smk"
-
-
+include: "workflow/rules/report.smk"
 include: "workflow/rules/records.smk"
 include: "workflow/rules/targets.smk"
 
@@ -67,7 +56,7 @@ rule all:
     default_target: True
     input:
         RESULTS.page,
-        [RESULTS.first_page] * bool(first_samples()),
+        [RESULTS.first_page] * bool(FIRST),
 
 
 refuse_unknown_targets()

@@ -39,7 +39,6 @@ from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
 import sage
-from sage.grading import Grader
 from sage.policies import load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
@@ -48,6 +47,7 @@ from sage.runtime.manifest import git_commit, hardware, versions
 from sage.sampling.interface import Completion, Request
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import RL, Algorithm, LoRA, Sampling
+from sage.tasks import Grader
 from sage.tools import gpus
 from sage.training import rl
 from sage.training.trainer import SageTrainer

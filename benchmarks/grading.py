@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator
 
 from benchmarks.paired import Comparison, compared, in_turn
-from sage.grading import Grader, Sample
 from sage.prompting import completion, solution_text
+from sage.tasks import Grader, Sample
 
 PROBLEMS, SAMPLES = 100, 100
 

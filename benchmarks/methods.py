@@ -31,11 +31,10 @@ from benchmarks.paired import Comparison, overhead
 from benchmarks.turns import pairs_in_turn, still_trainer
 from sage.exhibits import load_study
 from sage.fetched_bases import kept_base
-from sage.grading import Grader
 from sage.problems.record import Problem
-from sage.problems.sets import draw_problems
 from sage.runtime.manifest import Manifest
 from sage.study import RL, ResolvedStudy, ScratchBase
+from sage.tasks import Grader, draw_problems
 from sage.training.drawing import DRAWN
 from sage.training.examples import find_solutions
 from sage.training.sft import fine_tune

@@ -26,9 +26,8 @@ from benchmarks.paired import Comparison, compared, overhead
 from benchmarks.sampling import random_policy
 from benchmarks.turns import pairs_in_turn, still_trainer
 from sage.exhibits import load_study
-from sage.grading import Grader
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
-from sage.problems.sets import draw_problems
+from sage.tasks import Grader, draw_problems
 from sage.training.pretrain import draw_documents
 from sage.training.trainer import SageTrainer
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
-from sage.grading import Grader
 from sage.problems.record import Problem
 from sage.study import RL, Algorithm
+from sage.tasks import Grader
 from sage.training import rl
 
 

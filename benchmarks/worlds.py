@@ -22,7 +22,7 @@ from scipy.optimize import root
 from scipy.special import betaln, expit, logit
 
 from sage.claims.evidence import History, Pair
-from sage.claims.tests import Claim, PassAtK, PatternShare, StepTime, Tail
+from sage.claims.tests import Claim, PassAtK, PatternShare, Tail
 from sage.evaluation.comparisons import differences_rows
 from sage.evaluation.intervals import Groups
 from sage.evaluation.pass_at_k import pass_at_k
@@ -288,8 +288,6 @@ def exhibits(
         found["table2"] = _patterns(runs, rng)
     if Tail in kinds:
         found["figure7"] = _perplexities(["base", *rows], runs, rng)
-    if StepTime in kinds:
-        found["overhead"] = _times(rows, rng)
     return found
 
 
@@ -352,12 +350,3 @@ def _perplexities(rows: Sequence[str], runs: int, rng: np.random.Generator) -> p
         head = {"algorithm": name, "train_seed": seed, "benchmark": "harder", "problem_id": ids}
         frames.append(pd.DataFrame({**head, "perplexity": drawn.ravel()}))
     return pd.concat(frames, ignore_index=True)
-
-
-def _times(rows: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """40 rounds; a round is slow or fast for all rows, and each time has 5 % noise."""
-    slow = np.exp(0.2 * rng.standard_normal(40))
-    noise = np.exp(0.05 * rng.standard_normal((len(rows), 40)))
-    names, rounds = np.repeat(rows, 40), np.tile(np.arange(40), len(rows))
-    seconds = np.ravel(slow * noise)
-    return pd.DataFrame({"algorithm": names, "round": rounds, "seconds": seconds})

@@ -26,15 +26,22 @@ PICTURES = sorted(
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / name).read_text("utf-8"))
     }
 )
-FILES = (
-    "CITATION.cff",
-    "LICENSE",
-    "reports/alignment/cells.csv",
-    "reports/alignment/registered.yaml",
-    "examples/sage_minimal.py",
-    "examples/train.ipynb",
-    "examples/explore.ipynb",
+_LINK = re.compile(r"(\]\()([^)\s#:]+)([#)])")
+
+FILES = sorted(
+    {
+        normpath(join(folder, link))
+        for folder, text in (
+            *((dirname(name), (ROOT / name).read_text("utf-8")) for name in ELSEWHERE),
+            *(("docs", file.read_text("utf-8")) for file in ROOT.glob("docs/**/*.md")),
+        )
+        for _, link, _ in _LINK.findall(text)
+        if Path(link).suffix != ".md" and Path(link).name != "index.html"
+    }
+    - {*PICTURES}
 )
+"""The files that pages link: tables, a licence, examples."""
+
 KEPT = "kept.md"
 """The page that lists the reports of kept runs."""
 RIVALS = "rivals.md"
@@ -48,8 +55,6 @@ KEYS = {
     "keys/patterns.md": "config/patterns.yaml",
 }
 """The pages that explain keys, each with the file that has them."""
-
-_LINK = re.compile(r"(\]\()([^)\s#:]+)([#)])")
 
 
 def on_files(files: Any, config: Any) -> Any:

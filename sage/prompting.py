@@ -23,6 +23,7 @@ WORK_CLOSE = "<end_working_out>"
 SOLUTION_OPEN = "<SOLUTION>"
 SOLUTION_CLOSE = "</SOLUTION>"
 TAGS = (WORK_OPEN, WORK_CLOSE, SOLUTION_OPEN, SOLUTION_CLOSE)
+_THINKING = {f"<{tag}>": f"</{tag}>" for tag in ("think", "thinking", "reasoning", "thought")}
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 SYSTEM_PROMPT = (
@@ -198,6 +199,11 @@ def conversation_ids(tokenizer: Any, problem: str, written: str) -> tuple[list[i
         )
     ids = tokenizer(rest, add_special_tokens=False)["input_ids"]
     return prompt_ids(tokenizer, problem), list(ids)
+
+
+def thinks_on(text: str) -> bool:
+    """Whether a completion ends within thinking that it opened, such as `<think>`."""
+    return any(text.rfind(tag) > text.rfind(end) for tag, end in _THINKING.items())
 
 
 def solution_text(text: str) -> str | None:

@@ -64,9 +64,13 @@ class Results:
         """The history of training, a JSON line for each optimizer step."""
         return self.policy(run) / "history.jsonl"
 
+    def drawn(self, run: Run) -> Path:
+        """The folder of a policy's graded samples."""
+        return self._of_run("samples", run)
+
     def samples(self, run: Run, benchmark: str) -> Path:
         """The graded samples of a policy on a benchmark, as Parquet."""
-        return self._of_run("samples", run) / f"{benchmark}.parquet"
+        return self.drawn(run) / f"{benchmark}.parquet"
 
     def sample_manifest(self, run: Run, benchmark: str) -> Path:
         """The manifest beside the samples."""
@@ -135,9 +139,10 @@ class Results:
         """The log of a job, named after its result."""
         return self.folder / "logs" / f"{name}.log"
 
-    def sample_shards(self, run: Run, benchmark: str) -> Path:
-        """Sampled completions, in shards; may be deleted at any time."""
-        return self._of_run("shards", run) / benchmark
+    def sample_shards(self, run: Run) -> Path:
+        """Sampled completions, in shards, a folder for each benchmark; may be deleted at any
+        time."""
+        return self._of_run("shards", run)
 
     def exhibit_shards(self, exhibit: str) -> Path:
         """The same for an exhibit that draws its own samples."""

@@ -9,8 +9,8 @@ from pathlib import Path
 SAGE = Path(__file__).resolve().parents[1] / "sage"
 
 FLOORS = (
-    *("fields", "runtime", "results", "prompting", "method", "rivals", "theory"),
-    *("problems", "grading", "study", "policies", "fetched_bases", "sampling", "training"),
+    *("fields", "faults", "runtime", "named", "results", "prompting", "method", "rivals", "theory"),
+    *("problems", "grading", "tasks", "study", "policies", "fetched_bases", "sampling", "training"),
     *("evaluation", "rendering", "exhibits", "claims", "report", "tools"),
 )
 """Packages and modules of `sage`, the ground floor first."""

@@ -35,7 +35,6 @@ OPTIONS |= {
 STUDIES = sorted(OPTIONS)
 KEPT = keep.kept_runs()
 
-_TABLES_OF_TIME = {"step_times", "overhead"}
 _OF_THE_RUN = {
     "batch_size",
     "commit",
@@ -130,7 +129,6 @@ def test_the_smoke_study_has_the_same_tables(smoke: Path, same_machine: None) ->
     parts = [
         f"== {path.name}\n{path.read_text(encoding='utf-8')}"
         for path in sorted(smoke.glob("report/tables/*.csv"))
-        if path.stem not in _TABLES_OF_TIME
     ]
     is_as_kept("smoke/tables.txt", "".join(parts))
 

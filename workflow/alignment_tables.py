@@ -121,6 +121,9 @@ def summary(
         for name, column in RIVALS.items():
             ends = _interval(own, column, _rank)
             rows.append((part, f"spearman_{name}", len(own), _rank(own[column], effect), *ends))
+        plain = own[~own["algorithm"].str.startswith("mirror")]
+        rank = _rank(plain["dose"], plain["effect"])
+        rows.append((part, "spearman_dose_unmirrored", len(plain), rank))
         size = _rank(own["predicted"].abs(), np.abs(effect))
         rows.append((part, "spearman_sizes", len(own), size))
         of_base = own.groupby("base")

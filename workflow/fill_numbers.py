@@ -7,12 +7,13 @@ A number stands between two marks, which no reader sees:
 The first mark names a table, the values of columns that leave one row of it, and a form (FORMS),
 behind a colon the column that is shown. Rounding and intervals are those of
 `sage.rendering.numbers`. Tables are those of kept runs, and those that `workflow.kept_tables` makes
-of their counts.
+of their counts. Between `<!--tables-->` and `<!--/tables-->` stand links to the tables of a page.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +25,9 @@ import pandas as pd
 
 from sage.rendering.numbers import (
     duration,
+    ends,
     grouped,
     interval_of_points,
-    minus,
     number_text,
     p_text,
     percent,
@@ -39,6 +40,8 @@ TEXTS = ("README.md", "*/README.md", "reports/*/README.md", "docs/*.md")
 """Texts that may have spans."""
 
 SPAN = re.compile(r"<!--n:(?P<query>[^\s>]*)-->(?P<text>.*?)<!--/n-->", re.DOTALL)
+
+LINKS = re.compile(r"<!--tables-->.*?<!--/tables-->", re.DOTALL)
 
 Row = dict[str, Any]
 
@@ -65,8 +68,9 @@ FORMS: dict[str, Callable[[Row, str], str]] = {
     "ratio": lambda row, column: number_text(row[column], ".2f"),
     "duration": lambda row, column: duration(row[column]),
     "hours": lambda row, column: number_text(row[column] / 3600, ".1f"),
-    "change": lambda row, column: minus(
-        f"{100 * row[column]:+.0f} % ({100 * row['low']:+.0f} to {100 * row['high']:+.0f})"
+    "change": lambda row, column: (
+        f"{number_text(100 * row[column], '+.0f')} % "
+        f"({ends(100 * row['low'], 100 * row['high'], '+.0f')})"
     ),
     "triple": lambda row, column: _whole(
         dict(zip(("value", "low", "high"), row[column], strict=True)), "value"
@@ -81,9 +85,20 @@ SHOWN = ("effect", "minus_base", "value")
 """The column of a form that names none: the first of these that a table has."""
 
 
-def filled(text: str) -> str:
-    """The text with every span as its table has it. Raises ValueError that names the span."""
+def filled(text: str, folder: Path = ROOT) -> str:
+    """The text of a page in `folder` with every span as its table has it, and links to the tables.
+
+    Raises ValueError that names the span.
+    """
+    text = LINKS.sub(lambda _: f"<!--tables-->{links(text, folder)}<!--/tables-->", text)
     return SPAN.sub(lambda span: f"<!--n:{span['query']}-->{value(span['query'])}<!--/n-->", text)
+
+
+def links(text: str, folder: Path) -> str:
+    """Links from a page in `folder` to each table that its spans name, in order of path."""
+    names = {re.split("[,#]", span["query"])[0] for span in SPAN.finditer(text)}
+    targets = (os.path.relpath(ROOT / name, folder) for name in sorted(names))
+    return ", ".join(f"[{target.removeprefix('../')}]({target})" for target in targets)
 
 
 def value(query: str) -> str:
@@ -147,6 +162,7 @@ def texts() -> list[Path]:
 def faults(file: Path) -> Iterator[str]:
     """Spans of a file that are not as their tables have them, a line for each."""
     text = file.read_text(encoding="utf-8")
+    blocks = LINKS.findall(text)
     for span in SPAN.finditer(text):
         place = f"{file.relative_to(ROOT)}, line {text.count(chr(10), 0, span.start()) + 1}"
         try:
@@ -157,6 +173,10 @@ def faults(file: Path) -> Iterator[str]:
         if wanted != span["text"]:
             said = f"span `{span['query']}` says {span['text']!r}, its table {wanted!r}"
             yield f"{place}: {said}; run `make numbers`"
+    if any(block != f"<!--tables-->{links(text, file.parent)}<!--/tables-->" for block in blocks):
+        yield f"{file.relative_to(ROOT)}: not the tables of its spans; run `make numbers`"
+    if file.is_relative_to(ROOT / "reports") and SPAN.search(text) and not blocks:
+        yield f"{file.relative_to(ROOT)}: no <!--tables--><!--/tables--> for links to its tables"
     if text.count("<!--n:") != len(SPAN.findall(text)):
         yield f"{file.relative_to(ROOT)}: a mark <!--n:…--> or <!--/n--> stands alone"
 
@@ -168,14 +188,15 @@ def main(arguments: Sequence[str]) -> int:
         found = [fault for file in texts() for fault in faults(file)]
         print("\n".join(found) or "Every number is that of its table.")
         return int(bool(found))
-    from workflow.kept_tables import tables, text_of
+    from workflow import kept_tables, verdict_tables
 
-    for path, table in tables().items():
-        _write(path, text_of(table))
-    table_of.cache_clear()
+    for tables in (kept_tables.tables, verdict_tables.tables):  # the second read the first
+        for path, table in tables().items():
+            _write(path, kept_tables.text_of(table))
+        table_of.cache_clear()
     for file in texts():
         try:
-            _write(file, filled(file.read_text(encoding="utf-8")))
+            _write(file, filled(file.read_text(encoding="utf-8"), file.parent))
         except ValueError as error:
             print(f"{file.relative_to(ROOT)}: {error}", file=sys.stderr)
             return 1

@@ -1,8 +1,9 @@
 """Tables that texts quote and no exhibit makes, from the counts of kept runs.
 
 `by_stratum.csv` has each policy of a run, moments of training among them, where RL trains and where
-it does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
-`doses.csv` has what guides did to advantages,
+it does not; `fixed_stops.csv` has a guide minus the same method stopped at fixed steps. `early.csv`
+holds a guide against the same method stopped where it is as accurate, `interaction.csv` what a
+guide does in the reward minus what it does in the loss, `doses.csv` what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
 of a guide, `alignment` holds what was measured on bases against what guides did
 (`workflow.alignment_tables`), and `paper/tested` has the exhibit `paper_tests` of the study
@@ -11,6 +12,7 @@ of a guide, `alignment` holds what was measured on bases against what guides did
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +25,6 @@ from sage.evaluation.intervals import ANY_DIFFERENCES, groups_of, mean_of, parts
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study, load_study, shows
 from sage.exhibits.kind import Display
-from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
 from workflow import alignment_tables
@@ -40,6 +41,8 @@ STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_p
 EARLY = ("bases/bases", "pretrained/pretrained_plain")
 """Runs that get an `early.csv`."""
 
+STOPS = ("step-20", "step-30", "step-40")
+
 DRAWS = 10_000
 
 POOLED = ("pretrained_short", "pretrained_plain")
@@ -49,6 +52,8 @@ POOLED = ("pretrained_short", "pretrained_plain")
 def tables() -> dict[Path, pd.DataFrame]:
     """Every table, by its file."""
     made = {REPORTS / name / "by_stratum.csv": strata(REPORTS / name) for name in STRATA}
+    made[REPORTS / "bases/bases/fixed_stops.csv"] = fixed_stops(REPORTS / "bases/bases")
+    made[REPORTS / "dose/matched/interaction.csv"] = interaction(REPORTS / "dose/matched")
     made[REPORTS / "mini/mini/doses.csv"] = doses(REPORTS / "mini/mini")
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
@@ -80,10 +85,7 @@ def counts_of(folder: Path) -> pd.DataFrame:
 
 def trained_strata(folder: Path, model: str) -> Sequence[str]:
     """The strata of the sheets that RL trains a kept run's model on; none where it has no RL."""
-    study = kept_study(folder)
-    rl = study.model(model).rl
-    problems = study.study.problems[rl.problems] if rl else None
-    return problems.strata or () if isinstance(problems, SumsSet) else ()
+    return kept_study(folder).trained_strata(model)
 
 
 def strata(folder: Path) -> pd.DataFrame:
@@ -127,6 +129,53 @@ def _from_base(
     }
 
 
+def fixed_stops(folder: Path) -> pd.DataFrame:
+    """A guided method, and the same without its guide, minus that stopped at fixed steps.
+
+    pass@k with correct working at k = 1 and the primary k, by PARTS, over all bases of a run.
+    """
+    study, counts, rows = kept_study(folder), counts_of(folder), []
+    models = [*counts["model"].unique()]
+    seen = counts["stratum"].isin(trained_strata(folder, models[0]))
+    counts = counts[counts["algorithm"].isin([GUIDED, PLAIN, *STOPS])].assign(seen=seen)
+    parts = counts, counts[counts["seen"]], counts[~counts["seen"]]
+    for part, chosen in zip(PARTS, parts, strict=True):
+        own = chosen.drop(columns="seen").reset_index(drop=True)
+        table = comparisons_table(own, study.study.evaluation.bootstrap, {"all": models})
+        of_k = table["k"].isin([1, study.evaluation(models[0]).primary_k])
+        for row in table[of_k & (table["metric"] == WORKING)].to_dict("records"):
+            ends = [row["value"], row["low"], row["high"]]
+            pair = row["algorithm"], row["other"]
+            if pair[0] in STOPS:  # a stop is what is taken away
+                pair, ends = pair[::-1], [-ends[0], -ends[2], -ends[1]]
+            if pair[1] in STOPS and pair[0] not in STOPS:
+                rows.append((part, *pair, row["k"], *ends))
+    return pd.DataFrame(rows, columns=["part", "algorithm", "stop", "k", "value", "low", "high"])
+
+
+def interaction(folder: Path) -> pd.DataFrame:
+    """What a guide adds to pass@k with the KL term in the reward, minus what it adds in the loss.
+
+    For each scale of advantages; runs are paired by their seed.
+    """
+    counts, rows = counts_of(folder), []
+    k = kept_study(folder).evaluation("sums").primary_k
+    strata = counts.drop_duplicates("problem_id").sort_values("problem_id")["stratum"]
+    for scale in ("centred", "group"):
+        arms = []
+        for place, guide in itertools.product(("reward", "loss"), ("_guide", "")):
+            own = counts[counts["algorithm"] == f"{place}_{scale}{guide}"]
+            right = own.pivot(index="train_seed", columns="problem_id", values="correct")
+            n = int(own["n_samples"].iloc[0])
+            arms.append(pass_at_k(n, right.to_numpy(dtype=int), np.array([k])))
+        values = arms[0] - arms[1] - (arms[2] - arms[3])
+        groups = groups_of([""] * len(strata), [*strata])
+        estimate = mean_of([parts_of(values, DRAWS, ANY_DIFFERENCES, groups)])
+        low, high = (float(end[0]) for end in estimate.interval())
+        rows.append((scale, float(estimate.value[0]), low, high, len(values)))
+    return pd.DataFrame(rows, columns=["scale", "value", "low", "high", "runs"])
+
+
 def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy: float) -> float:
     """Coverage of a policy stopped where it has `accuracy`, linear between its moments.
 
@@ -166,7 +215,8 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
     `accuracy` is pass@1 where RL trains, `coverage` pass@k on all strata, both with correct
     working; `early` is the coverage of `plain`, of the same base and seed, stopped at that
     accuracy. `reached` is whether `plain` ever is so accurate. The last rows are means with their
-    95 % intervals over runs and problems: of `all` runs, and of those that are `matched`.
+    95 % intervals over runs and problems: of `all` runs, one that is not reached beside the nearest
+    moment, and of those that are `matched`; and the `median` of all.
     """
     rows, apart = [], []
     counts = counts_of(folder)
@@ -195,6 +245,7 @@ def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED
         low, high = (float(end[0]) for end in estimate.interval())
         value = float(estimate.value[0])
         means.append({"model": name, "value": value, "low": low, "high": high, "n": sum(chosen)})
+    means.append({"model": "median", "value": table["value"].median(), "n": len(table)})
     return pd.concat([table, pd.DataFrame(means)])
 
 

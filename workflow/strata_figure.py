@@ -30,7 +30,7 @@ KS = powers_of_two(32)
 PANELS = {"trained": "The two strategies that RL trains on", "others": "The four others"}
 LINES = {
     BASE: ("before RL", "grey", (0, (2.4, 1.2))),
-    GUIDED: ("RL with a guide ten times the paper's", "green", "-"),
+    GUIDED: ("RL with a far stronger guide", "green", "-"),
     "early": ("RL without it, stopped where as accurate", "blue", (0, (5, 1.6))),
     "grpo": ("RL (GRPO)", "rust", "-"),
 }

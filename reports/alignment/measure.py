@@ -25,10 +25,10 @@ from sage.evaluation.samples import evaluate
 from sage.exhibits import kept_study, load_study
 from sage.fetched_bases import kept_base
 from sage.method.alignment import alignment
-from sage.problems.sets import draw_problems
 from sage.runtime.manifest import Manifest
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
+from sage.tasks import draw_problems
 from sage.training.examples import find_solutions
 from sage.training.rl import train_rl
 from sage.training.sft import fine_tune

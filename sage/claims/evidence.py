@@ -29,7 +29,6 @@ from sage.evaluation.intervals import (
 from sage.exhibits.distinct import Quantity, estimated
 from sage.exhibits.patterns import shares_compared
 from sage.exhibits.perplexity_of_responses import tail_shares
-from sage.exhibits.step_times import time_ratio
 from sage.rendering.labels import AVERAGE
 from sage.study import BASE
 
@@ -224,17 +223,6 @@ def of_histories(
         return []
     finding = _over_runs(np.array(contrasts), math.log1p(null) if relative else null)
     return [_as_ratio(finding) if relative else finding]
-
-
-def of_step_times(times: pd.DataFrame, row: str, other: str, null: float = 0.0) -> list[Finding]:
-    """What a row's guide costs over another row, as a ratio minus one; nothing if not timed."""
-    if not {row, other} <= set(times["algorithm"]):
-        return []
-    cost = time_ratio(times, row, other, null=null)
-    inner = time_ratio(times, row, other, level=0.90)
-    least = detectable(cost.low, cost.high, cost.excess, math.inf)
-    measured = "", cost.excess, cost.low, cost.high, cost.p, cost.rounds, "rounds on one machine"
-    return [Finding(*measured, low_90=inner.low, high_90=inner.high, detectable=least)]
 
 
 def of_estimate(

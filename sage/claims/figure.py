@@ -74,7 +74,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, titles: Mapping[str, str]) -> None:
 
 def _draw_finding(axes: Axes, row: Mapping[Any, Any], place: float) -> None:
     primary = row["role"] == "primary"
-    verdict = row["verdict" if primary else "place_verdict"]  # a claim may be untested at its dose
+    verdict = row["verdict" if primary else "place_verdict"]
     colour = PALETTE[COLOURS.get(str(verdict), "grey")][0]
     if primary and row["margin"] == row["margin"]:
         margin = 100 * row["margin"]

@@ -35,10 +35,17 @@ from sage.claims.verdicts import (
     of_finding,
     two_states,
 )
-from sage.evaluation.histories import STAGES, History, read_histories, stage_means
-from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
+from sage.evaluation.histories import (
+    IN_REWARD,
+    LEAST_DOSE,
+    LEAST_DOSE_IN_LOSS,
+    STAGES,
+    History,
+    read_histories,
+    stage_means,
+)
 from sage.rendering.labels import method_title
-from sage.rendering.numbers import number_text, times
+from sage.rendering.numbers import number_text, percent, too_small
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -47,7 +54,7 @@ COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_v
 COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
 COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
 COLUMNS += ["claim_sha256", "bases", "p_holm", "family", "far", "worked", "worked_low"]
-COLUMNS += ["worked_high", "worked_verdict", "weak_guide", "dose_share"]
+COLUMNS += ["worked_high", "worked_verdict", "weak_guide", "dose_share", "note"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `p_holm` after it, over the `family` of so many
@@ -59,7 +66,8 @@ methods acted, `worked` with its interval and verdict what a primary contrast th
 finds if their working has to be correct as well (empty where it cannot be checked), `headline`
 whether the claim may open the report, and `claim_sha256` its sum
 (`sage.claims.registration`). `weak_guide` is the method whose guide acted too weakly for the test,
-`dose_share` its dose as a share of the least (both missing for other tests)."""
+`dose_share` its dose as a share of the least (both missing for other tests); `note` says so of the
+primary contrast, beside whatever its verdict is."""
 
 _NUMBERS = ["effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable"]
 _NUMBERS += ["p_holm", "far", "worked", "worked_low", "worked_high", "dose_share"]
@@ -127,7 +135,7 @@ def judged(
         strength = strength_text(study, models, compared, measured.histories)
     too_weakly = [_weak_guide(test, study, measured.histories) for test in tests]
     weak = too_weakly[0]
-    primary = [of_finding(claim.primary, one, one.p, equivalence=not weak) for one in contrast]
+    primary = [of_finding(claim.primary, one, one.p, equivalence=True) for one in contrast]
     others = found[len(contrast) :]
     p, family = adjusted([one for _, one in others])
     seen = [of_finding(test, one, at) for (test, one), at in zip(others, p, strict=True)]
@@ -139,8 +147,6 @@ def judged(
     )
     if primary and (luck := claim.primary.luck(study, measured)):
         verdict, because = "not testable", luck
-    elif primary and weak:
-        verdict, because = "untested at this dose", weak.because
     elif verdict == "inconclusive" and not because:
         because = _two_states(claim.primary, contrast[0]) or _few_runs(claim.primary, contrast[0])
     judgements = iter(
@@ -156,6 +162,7 @@ def judged(
             "source": claim.source,
             "verdict": verdict,
             "because": because,
+            "note": weak.because if primary and weak else "",
             "test": number,
             "says": says(test, study),
             "unit": test.unit,
@@ -175,7 +182,7 @@ def judged(
             if number == 1 and place:
                 row["role"] = "place"
             elif number == 1:
-                row |= _by_working(test, study, measured, tested=not weak)
+                row |= _by_working(test, study, measured)
             rows.append(row)
         rows += [] if ones else [head]
     return rows
@@ -183,23 +190,18 @@ def judged(
 
 def _weak_guide(test: Comparison, study: ResolvedStudy, histories: Histories) -> Weak | None:
     """What of a test's guides is too weak for it, where it is of policies that the study has."""
-    if test.exhibit not in study.study.exhibits or not test.of_policies:
+    if test.exhibit not in study.study.exhibits:
         return None
     return too_weak(study, test.models(study), test.method, test.other, histories)
 
 
-def _by_working(
-    test: Comparison, study: ResolvedStudy, measured: Measured, tested: bool
-) -> dict[str, Any]:
-    """The columns `worked…`: what a primary contrast finds where the working counts as well.
-
-    Without a verdict unless the guides that it is about were `tested`.
-    """
+def _by_working(test: Comparison, study: ResolvedStudy, measured: Measured) -> dict[str, Any]:
+    """The columns `worked…`: what a primary contrast finds where the working counts as well."""
     one = test.by_working(study, measured)
     if one is None:
         return {}
     ends = {"worked": one.effect, "worked_low": one.low, "worked_high": one.high}
-    return ends | ({"worked_verdict": of_finding(test, one, one.p, True)} if tested else {})
+    return ends | {"worked_verdict": of_finding(test, one, one.p, True)}
 
 
 def _two_states(test: Comparison, finding: Finding) -> str:
@@ -289,7 +291,7 @@ def strength_text(
         count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
         sentences.append(
             f"{method_title(study, row)} ({count}; first and last third of training): q > 1 on "
-            f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
+            f"{percent(shares[0])} and {percent(shares[1])} % of tokens; mean log q of a "
             f"completion {number_text(logs[0])} and {number_text(logs[1])} nats, times β "
             f"{number_text(beta * logs[0])} and {number_text(beta * logs[1])}; dose "
             f"{'not recorded' if dose is None else f'in {dose[1]} {dose[0]:.2g}'}."
@@ -344,7 +346,7 @@ def too_weak(
         return None
     strongest = max(known, key=lambda name: known[name][0])
     share, (dose, place) = known[strongest]
-    short = f", {times(1.0 / share)} too small" if dose else ""
+    short = f", {too_small(share)}" if dose else ""
     because = (
         f"the dose of {method_title(study, strongest)} in {place} is {dose:.2g} standard "
         f"deviations of the advantages, below {_DOSES[place][2]:g}{short}"

@@ -6,7 +6,8 @@ puts it beside what was found.
 
 The file is a list, with which each run of the workflow begins, before any job. A study or a claim
 that changes adds an entry; none is ever changed or removed. A claim that was written or changed
-after training began is exploratory.
+after training began is exploratory, and so is one where most policies of its contrast were known
+before, from another run (`sage.claims.known`): an entry says which, under `known`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from sage.claims.known import Earlier, known_of
 from sage.claims.tests import Claim
 from sage.runtime.faults import Damaged
 from sage.runtime.files import write_json_atomic
@@ -32,30 +34,42 @@ Entry = dict[str, Any]
 
 
 def register(
-    study: ResolvedStudy, claims: Mapping[str, Claim], file: Path, committed: Path | None
+    study: ResolvedStudy,
+    claims: Mapping[str, Claim],
+    file: Path,
+    committed: Path | None,
+    earlier: Sequence[Earlier] = (),
+    kept: Sequence[Entry] = (),
 ) -> None:
     """Add what the study asks now to `file`, beside its results, unless the last entry says it.
 
-    A `file` that does not exist begins with the entries of `committed`, if there is one. Raises
-    Damaged for files that were not written here.
+    A `file` that does not exist begins with the entries of `committed`, if there is one. `earlier`
+    are runs that may have trained the same, and `kept` the entries of a kept run of the study: a
+    claim that is there was written down then. Raises Damaged for files that were not written here.
     """
     known = next((one for one in (file, committed) if one and one.is_file()), None)
     entries = read_entries(known) if known else []
     asked = {"claims": claims_asked(claims, study), **design(study)}
     last = entries[-1] if entries else {}
     if any(last.get(key) != value for key, value in asked.items()):
-        there = {"trained": _count(file.parent, "models/*/*/seed*", "scratch/*/*/seed*")}
+        there: Entry = {"trained": _count(file.parent, "models/*/*/seed*", "scratch/*/*/seed*")}
         there["sampled"] = _count(file.parent, "samples/*/*/*/[!.]*.parquet")
-        entries.append({"time": stamp(time.time()), "commit": git_commit(), **there, **asked})
+        now = stamp(time.time())
+        times = {
+            name: min((e["time"] for e in kept if _sum_in(e, name) == one["sha256"]), default=now)
+            for name, one in asked["claims"].items()
+        }
+        there["known"] = known_of(claims, study, asked, earlier, times)
+        entries.append({"time": now, "commit": git_commit(), **there, **asked})
     elif known == file:
         return
     write_json_atomic(file, entries)
 
 
-def committed(study: str, reports: Path) -> Path | None:
-    """The registration in `reports` of a study that was not run yet: a kept run's is its own."""
+def committed(study: str, reports: Path, kept: bool = False) -> Path | None:
+    """The registration in `reports` of a study that was not run yet, or of its `kept` run."""
     files = sorted(reports.glob(f"*/{study}/registered.json"))
-    return next((file for file in files if not (file.parent / "run.json").exists()), None)
+    return next((file for file in files if (file.parent / "run.json").exists() == kept), None)
 
 
 def read_entries(file: Path) -> list[Entry]:
@@ -79,6 +93,7 @@ def summary(file: Path) -> str:
     lines = [
         f"{_said(one)}: {len(one['claims'])} claims, {len(one['models'])} models, "
         f"{one['trained']} trained policies and {one['sampled']} files of samples then"
+        f"{''.join(f'; {name}: {_known_said(known)}' for name, known in _known(one).items())}"
         for one in read_entries(file)
     ]
     return "\n".join([*lines, str(file)])
@@ -152,12 +167,24 @@ class Registration:
         """Whether the claim with the sum `content` was registered before training, in words too."""
         same = [one for one in self.entries if _sum_in(one, name) == content]
         if early := [one for one in same if self._before(one)]:
-            return True, f"Registered before training ({_said(early[0])})."
+            said = f"Registered before training ({_said(early[0])})"
+            if not (known := _known(early[0]).get(name)):
+                return True, f"{said}."
+            late = _mostly(known)
+            return not late, f"{said}; {_known_said(known)}{': exploratory' if late else ''}."
         if not same:
             return False, "Not registered: exploratory."
         known = any(_sum_in(one, name) for one in self.entries if self._before(one))
         what = "Changed" if known else "Written"
         return False, f"{what} after training began ({_said(same[0])}): exploratory."
+
+    def label(self, name: str, content: str) -> str:
+        """`registered`, or `exploratory`, with the day since when its counts were known."""
+        early, _ = self.of_claim(name, content)
+        entries = [one for one in self.entries if _sum_in(one, name) == content]
+        known = _known(entries[0]).get(name) if entries and self._before(entries[0]) else None
+        since = f", counts known since {known['since'][:10]}" if known and not early else ""
+        return f"{'registered' if early else 'exploratory'}{since}"
 
     def of_study(self, study: ResolvedStudy) -> str:
         """Whether methods, seeds, k and problems were registered before training."""
@@ -177,6 +204,21 @@ class Registration:
 def registration(entries: Sequence[Entry], started: Iterable[str]) -> Registration:
     """The registration of a study whose runs of RL began at the times `started`."""
     return Registration(entries, min(started, default=None))
+
+
+def _known(entry: Entry) -> Entry:
+    """What was known of its claims, by claim."""
+    known: Entry = entry.get("known", {})
+    return known
+
+
+def _mostly(known: Entry) -> bool:
+    return 2 * int(known["runs"]) >= int(known["of"])
+
+
+def _known_said(known: Entry) -> str:
+    which = "" if known["runs"] == known["of"] else f" of {known['runs']} of {known['of']} runs"
+    return f"counts{which} known since {known['since'][:10]}, in {known['in']}"
 
 
 def _sum_in(entry: Entry, claim: str) -> str | None:

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field, TypeAdapter, model_validator
@@ -23,18 +23,18 @@ from sage.claims.evidence import (
     of_histories,
     of_pass_at_k,
     of_patterns,
-    of_step_times,
     of_tails,
 )
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
+from sage.faults import listed, type_faults
 from sage.fields import Distinct as EachOnce
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
+from sage.rendering.numbers import percent
 from sage.results import Run
 from sage.runtime.files import from_repository
 from sage.study import BASE, ResolvedStudy
-from sage.study.faults import listed, type_faults
 from sage.study.kept import updated
 from sage.study.parsed import StudyError
 from sage.study.reading import read_as
@@ -60,9 +60,6 @@ class Comparison(Strict, ABC):
     direction: Direction
     margin: PositiveFloat | None = None
     part: bool = False
-
-    of_policies: ClassVar[bool] = True
-    """Whether it is about what training has made of a policy, not about the training itself."""
 
     @model_validator(mode="after")
     def _margin_where_needed(self) -> Comparison:
@@ -200,7 +197,7 @@ class PassAtK(Comparison):
         title, benchmark = method_title(study, str(worst["algorithm"])), str(worst["benchmark"])
         return (
             f"against the answers of other problems {title} has pass@{k} "
-            f"{100 * worst['chance']:.1f} %, against their own {100 * worst['value']:.1f} % "
+            f"{percent(worst['chance'])} %, against their own {percent(worst['value'])} % "
             f"({benchmark_titles(study)[benchmark]})"
         )
 
@@ -287,25 +284,8 @@ class Recorded(Comparison):
         return effects, self.lacking + (", or one of them is 0" if self.relative else "")
 
 
-class StepTime(OfExhibit):
-    """The time of learning from the same completions, as a ratio (the exhibit's metrics)."""
-
-    test: Literal["step_time"]
-    of_policies: ClassVar[bool] = False
-
-    @property
-    def unit(self) -> str:
-        return "percent"
-
-    def subject(self, study: ResolvedStudy) -> str:
-        return "time to learn from the same completions"
-
-    def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        return of_step_times(table, self.method, self.other, self.null)
-
-
 AnyTest = Annotated[
-    PassAtK | PatternShare | Distinct | Tail | Recorded | StepTime, Field(discriminator="test")
+    PassAtK | PatternShare | Distinct | Tail | Recorded, Field(discriminator="test")
 ]
 
 

@@ -17,8 +17,8 @@ so that nobody decides one by hand.
 - A claim about pass@k is not testable where luck is more than 5 % of it
   (`sage.evaluation.chance.LUCKY`).
 - A claim about policies that differ in a guide whose dose, in the reward or in the loss, is below
-  its least (`sage.exhibits.dose`) is untested at this dose, whatever its numbers: a small p is then
-  chance, or of something else.
+  its least (`sage.evaluation.histories`) has its verdict with a note, for the dose was found by
+  training: such a guide was hardly tested, and a small p is of whatever else training did.
 - A secondary finding that is no part of the claim can take a verdict back and never make one, so
   a claim with no effect behind it gets a false verdict in at most 5 % of studies.
 """
@@ -55,13 +55,12 @@ Verdict = Literal[
     "smaller than matters",
     "no difference",
     "inconclusive",
-    "untested at this dose",
     "not testable",
     "not run",
 ]
 """Of a test or a claim. `smaller than matters`: significant, and within the margin. `no
-difference`: none larger than the margin. `untested at this dose`: the guide acted too weakly to
-make one. `not testable`: the study cannot see what the claim is about, whatever its numbers."""
+difference`: none larger than the margin. `not testable`: the study cannot see what the claim is
+about, whatever its numbers."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

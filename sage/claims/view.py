@@ -14,9 +14,19 @@ import pandas as pd
 from sage.claims.ledger import amount
 from sage.claims.registration import Registration
 from sage.claims.verdicts import FAR, VERDICTS, unseen_share
+from sage.evaluation.curves import LEVEL
 from sage.rendering.forest import Line
 from sage.rendering.labels import AVERAGE, benchmark_titles, method_title
-from sage.rendering.numbers import NONE, interval_of_points, p_text, points
+from sage.rendering.numbers import (
+    NONE,
+    ends,
+    interval_of_points,
+    number_text,
+    p_said,
+    p_text,
+    points,
+    too_small,
+)
 from sage.study import BASE, ResolvedStudy
 
 DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference")
@@ -59,7 +69,8 @@ class LedgerClaim:
 
     `because` says why it is inconclusive where more problems or samples would not help, `summary`
     says all of it in plain words, and `strength` how strongly the guides of its methods acted.
-    `registered` says whether it was written before training; an `exploratory` one was not. A
+    `registered` says whether it was written before training and its counts were not known, `label`
+    the same in a word; an `exploratory` one was not. A
     `headline` claim opens the report.
     """
 
@@ -73,6 +84,7 @@ class LedgerClaim:
     summary: tuple[str, ...]
     strength: str
     registered: str
+    label: str
     exploratory: bool
     headline: bool
 
@@ -109,9 +121,11 @@ def ledger_view(
                 name=str(name),
                 **words,
                 rows=views,
-                verdict_text=_verdict_said(words["verdict"], rows, margin),
+                verdict_text=_verdict_said(words["verdict"], rows, margin)
+                + _dose_said(first.to_dict()),
                 summary=_summary(first.to_dict(), views, margin, family, bounded),
                 registered=registered,
+                label=registration.label(str(name), str(first["claim_sha256"])),
                 exploratory=not early,
                 headline=bool(first["headline"]) and early,
             )
@@ -137,6 +151,8 @@ def primary_lines(
         other = ""
         if row["worked_verdict"] not in ("", row["place_verdict"]):
             measure, other = f"{measure} by answers", f"; {_by_working(row)}"
+        if dose := _dose_said(row).removeprefix(", "):
+            other += f"; the guide’s {dose}"
         line = Line(
             title=title,
             note=f"{measure}, {place}".strip(", ") + other,
@@ -185,15 +201,20 @@ def untested_guides(frame: pd.DataFrame | None) -> dict[str, float]:
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:
-    """How many claims have which verdict, as in `Claims: 1 supported, 2 not run.`
-
-    Those that were run and are exploratory are counted apart.
-    """
-    counts = Counter(claim.verdict for claim in claims)
-    words = {"no difference": "without a difference that matters"}
-    named = [f"{counts[one]} {words.get(one, one)}" for one in VERDICTS if counts[one]]
-    late = sum(claim.exploratory for claim in claims if claim.verdict != "not run")
-    return f"Claims: {', '.join(named)}{f'; {late} exploratory' if late else ''}."
+    """How many claims have which verdict, registered and exploratory ones apart, as in
+    `3 registered claims: 1 supported, 2 not run.`, and how many may be false."""
+    said, words = [], {"no difference": "without a difference that matters"}
+    for kind, late in (("registered", False), ("exploratory", True)):
+        counts = Counter(claim.verdict for claim in claims if claim.exploratory == late)
+        named = ", ".join(f"{counts[one]} {words.get(one, one)}" for one in VERDICTS if counts[one])
+        number = counts.total()
+        said += [f"{number} {kind} claim{'s' * (number != 1)}: {named}."] if number else []
+    if (tested := sum(claim.verdict != "not run" for claim in claims)) > 1:
+        said.append(
+            f"Verdicts are not adjusted over claims: if no method differed, {LEVEL * tested:.2g} "
+            f"of {tested} would be wrong on average."
+        )
+    return " ".join(said)
 
 
 def _verdict_said(verdict: str, rows: pd.DataFrame, margin: str) -> str:
@@ -206,6 +227,12 @@ def _verdict_said(verdict: str, rows: pd.DataFrame, margin: str) -> str:
         "contradicted": (parts != "supported").all(),
     }
     return verdict if whole.get(verdict, True) else f"{verdict} in part"
+
+
+def _dose_said(row: Mapping[Any, Any]) -> str:
+    """The note beside a verdict on a guide that acted too weakly; empty for others."""
+    share = row.get("dose_share", math.nan)
+    return "" if pd.isna(share) else f", dose {too_small(share)}"
 
 
 def _summary(
@@ -236,8 +263,6 @@ def _summary(
                 )
         case "not testable", because:
             sentences.append(f"Not testable here: {because}. So much of it is luck.")
-        case "untested at this dose", because:
-            sentences.append(f"Untested at this dose: {because}.")
         case _, "one training run":
             sentences.append("One training run cannot decide a claim about a method.")
         case _, because if because:
@@ -262,6 +287,9 @@ def _summary(
             f"{alone}Up to {100 * unseen_share(sizes):.0f} % of {units} may be in a state that "
             f"none of these {sizes} was in."
         )
+    if note := str(first.get("note") or ""):
+        still = f", and yet {p_said(first['p'])}" * (first["p"] < LEVEL)
+        sentences.append(f"The guide was hardly tested: {note}{still}.")
     within = max(-first["low_90"], first["high_90"]) < first["margin"]
     small = abs(first["effect"]) < first["margin"] and not (within or bounded)
     if first["verdict"] in DECISIVE and small:
@@ -300,8 +328,7 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
         sign = "\u202f%" if row["unit"] == "percent" else ""
         text, limits = points(effect) + sign, interval_of_points(low, high)
     else:
-        text = f"{effect:+.3g}"
-        limits = "" if math.isnan(low + high) else f"{low:+.3g} to {high:+.3g}"
+        text, limits = number_text(effect, "+.3g"), ends(low, high, "+.3g")
     place, runs = str(row["place"]), ""
     if not pd.isna(row["runs"]) and not str(row["over"]).startswith("training run"):
         runs = f", {row['bases']} bases" if row["bases"] > 1 else ""

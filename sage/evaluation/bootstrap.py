@@ -1,9 +1,9 @@
 """How far off a mean over problems may be: a BCa bootstrap, and never less than is safe.
 
 Problems are few and skewed, so their part is a BCa bootstrap; where the data lie near an end of
-their range, or few problems carry the variance, it is at least as wide as Gaffke's interval, which
-supposes nothing but the range and is Clopper and Pearson's for shares of 0 and 1. The samples of a
-problem are never resampled.
+their range, few problems carry the variance or most have one value, it is at least as wide as
+Gaffke's interval, which supposes nothing but the range and is Clopper and Pearson's for shares of
+0 and 1. The samples of a problem are never resampled.
 
 Of differences, with a range or without, each arm over problems is at least Student's as well:
 
@@ -54,11 +54,14 @@ def arms_over_problems(by_problem: np.ndarray, draws: int, ends: Ends | None) ->
 def _carriers(by_problem: np.ndarray, ends: Ends) -> np.ndarray:
     """How many problems carry the distance from 0, or from an end if that is nearer.
 
-    (sum d^2)^2 / sum d^4: n where n of the distances d are equal and the others 0.
+    (sum d^2)^2 / sum d^4: n where n of the distances d are equal and the others 0. Where most
+    problems have one value, as half of two samples, no more than those that have another.
     """
     squares = (by_problem - np.array([0.0, *ends])[:, None, None]) ** 2
     counts = squares.sum(axis=1) ** 2 / np.maximum((squares**2).sum(axis=1), 1e-300)
-    return np.min(counts, axis=0)
+    others = (np.abs(by_problem - np.median(by_problem, axis=0)) > 1e-12).sum(axis=0)
+    fewest = np.where(2 * others < len(by_problem), others, np.inf)
+    return np.minimum(np.min(counts, axis=0), fewest)
 
 
 def _gaffke(by_problem: np.ndarray, ends: Ends, draws: int) -> Interval:

@@ -6,17 +6,13 @@ against the answers of all others instead of its own, exactly and by the same es
 left when a problem has nothing to do with its answer is luck. And where a problem set can check
 the steps of a solution, only those samples count whose working is correct.
 
-How many answers would be right for other problems is found without grading each pair: answers get a
-key that equal ones share; routes are walked instead, where start and goal fit. A key knows less
-than the grader: two forms of one expression that only the grader sees to be equal count as
-different, so a chance level may be a little too low.
+How many answers would be right for other problems says the problems' task (`sage.tasks`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,19 +21,11 @@ import pandas as pd
 from sage.evaluation.curves import Curves, run_table
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.grading.assignments import names_in, parse_assignment
-from sage.grading.exact import spaced
-from sage.grading.quantities import read_quantity
-from sage.grading.tidy import tidy
-from sage.grading.walks import counts_arriving
-from sage.problems.record import Kind, Problem
-from sage.problems.working import CHECKERS
+from sage.problems.record import Problem
+from sage.tasks import task_of
 
 LUCKY = 0.05
 """A chance level above this share of pass@k is too much for a claim about solving problems."""
-
-_LONGEST = 500
-"""Characters of an answer that are looked at, as in grading."""
 
 
 def chance_level(
@@ -46,21 +34,22 @@ def chance_level(
     """pass@k of each problem against the answers of others, as often as they occur: `[P, K]`.
 
     `answers` are those of its `n` samples, with counts. NaN where no other problem has another
-    answer. Puzzles are compared with those of their size alone, for others have answers of another
-    form. Raises ValueError unless there are as many answers as problems, all of one kind.
+    answer, and for a task without a chance level. Puzzles are compared with those of their size
+    alone, for others have answers of another form. Raises ValueError unless there are as many
+    answers as problems, all of one kind, and for a kind that nobody knows.
     """
     kinds = {problem.kind for problem in problems}
     if len(answers) != len(problems) or len(kinds) > 1:
         raise ValueError(
             f"answers of {len(answers)} problems for {len(problems)} of the kinds {sorted(kinds)}"
         )
-    groups = [problem.level if problem.kind == "knights" else "" for problem in problems]
-    keys = [
-        problem.answer if problem.kind == "route" else answer_key(problem.answer, problem.kind)
-        for problem in problems
-    ]
-    golds = Counter(zip(groups, keys, strict=True))
     levels = np.full((len(problems), len(ks)), np.nan)
+    task = task_of(*kinds)
+    if not task.has_chance:
+        return levels
+    groups = [task.peers(problem) for problem in problems]
+    keys = [task.gold_key(problem.answer) for problem in problems]
+    golds = Counter(zip(groups, keys, strict=True))
     for place, (given, own_group, own) in enumerate(zip(answers, groups, keys, strict=True)):
         others = {
             gold: times
@@ -68,7 +57,7 @@ def chance_level(
             if group == own_group and gold != own
         }
         if others:
-            right = np.array(_counts_right(given, [*others], *kinds))
+            right = np.array(task.counts_right(given, [*others]))
             weights = np.array([*others.values()], dtype=float)
             levels[place] = weights @ pass_at_k(n, right, ks) / weights.sum()
     return levels
@@ -111,26 +100,6 @@ def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
 
 def checks_working(problems: Sequence[Problem]) -> bool:
     """Whether there are problems, and the working of all can be checked."""
-    return bool(problems) and all(problem.source in CHECKERS for problem in problems)
-
-
-def _counts_right(answers: Mapping[str, int], golds: Sequence[Any], kind: Kind) -> list[int]:
-    """How many of `answers`, each with its count, equal each of `golds` (keys); `[J]`."""
-    if kind == "route":
-        return counts_arriving(answers, golds)
-    counts: Counter[Hashable] = Counter()
-    for answer, count in answers.items():
-        counts[answer_key(answer, kind)] += count
-    return [counts[gold] for gold in golds]
-
-
-@lru_cache(maxsize=100_000)
-def answer_key(answer: str, kind: Kind) -> Hashable:
-    """What equal answers share: a number's value, an assignment, else the tidy text."""
-    answer = answer[:_LONGEST]
-    if kind == "knights":
-        roles = parse_assignment(answer, names_in(answer))
-        return None if roles is None else frozenset(roles.items())
-    text = spaced(tidy(answer))
-    quantity = read_quantity(text)
-    return text if quantity is None else (quantity.value, quantity.unit)
+    return bool(problems) and all(
+        task_of(problem.kind, problem.source).working for problem in problems
+    )

@@ -16,7 +16,7 @@ import pandas as pd
 NAMES: dict[str, tuple[str, ...]] = {
     "problem": (
         *("problem_id", "problem", "question_id", "question", "prompt", "query"),
-        *("doc_id", "sample_id", "task_id", "id", "uid", "input"),
+        *("doc_id", "sample_id", "task_id", "id", "input", "uid"),
     ),
     "correct": (
         *("correct", "is_correct", "status", "evaluation.is_correct", "passed"),

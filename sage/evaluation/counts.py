@@ -15,8 +15,8 @@ from sage.evaluation.chance import chance_level, checks_working
 from sage.evaluation.curves import Samples, samples_each
 from sage.evaluation.pass_at_k import powers_of_two
 from sage.problems.record import Problem
-from sage.problems.working import CHECKERS
 from sage.prompting import WORK_CLOSE
+from sage.tasks import stratum_of, task_of
 
 RUN = ["model", "algorithm", "train_seed", "benchmark"]
 COUNTS = [*RUN, "problem_id", "cluster", "stratum", "n_samples", "correct", "worked", "chance"]
@@ -28,7 +28,7 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
     `correct` of `n_samples` are right, `worked` of those with correct working (NaN where it cannot
     be checked); `chance` lists pass@k for k = 1, 2, 4, … n against the answers of other problems
     (NaN where it cannot be computed). Without the benchmark's `problems` both are NaN, and
-    `cluster` and `stratum` (`sage.problems.record`) empty. `samples` need the column `completion`
+    `cluster` and `stratum` empty. `samples` need the column `completion`
     where working can be checked. Raises ValueError unless all problems of a run were sampled
     equally often.
     """
@@ -45,7 +45,7 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
         columns = dict(zip(RUN, run, strict=True)) | {
             "problem_id": counts.index,
             "cluster": [problem.cluster for problem in asked] or "",
-            "stratum": [problem.stratum for problem in asked] or "",
+            "stratum": [stratum_of(problem) for problem in asked] or "",
             "n_samples": n,
             "correct": counts["sum"].to_numpy(),
             "worked": np.array(_worked(frame, asked) or [np.nan] * len(counts)),
@@ -68,11 +68,15 @@ def _worked(samples: pd.DataFrame, problems: Sequence[Problem]) -> list[float]:
     """How many correct samples of each problem have correct working; empty if nobody can say."""
     if not checks_working(problems):
         return []
+    checks = {
+        problem.problem_id: task_of(problem.kind, problem.source).working for problem in problems
+    }
     by_id = {problem.problem_id: problem for problem in problems}
     rows = samples.loc[samples["status"] == "correct", ["problem_id", "completion", "answer"]]
     counts = dict.fromkeys(by_id, 0.0)
     for name, completion, answer in rows.itertuples(index=False):
         problem = by_id[name]
         working = completion.partition(WORK_CLOSE)[0]
-        counts[name] += CHECKERS[problem.source](problem.problem, working, answer)
+        if check := checks[name]:
+            counts[name] += check(problem.problem, working, answer)
     return list(counts.values())

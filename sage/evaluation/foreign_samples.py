@@ -10,21 +10,24 @@ file has a row for each completion; what its columns are called is in `sage.eval
   cannot be paired with runs that have some.
 - A sample without a verdict, such as one whose server failed, counts as wrong and is counted.
 - Rows that are there twice are refused, and so is a file that is a copy of another.
+- Of files that differ in the step of training, by a column or by names such as `step_100` or
+  `checkpoint-100`, the last step alone counts: policies of one run are no independent runs.
+- Problems with one id are refused where the logs show that they are not the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.columns import column_of, empty_rows, no_column, refuse_repeated
+from sage.evaluation.columns import NAMES, column_of, empty_rows, no_column, refuse_repeated
 from sage.evaluation.counts import COUNTS
 from sage.evaluation.curves import NO_SEED
 from sage.evaluation.loggers import READERS, Log, NoSamples, read_log
@@ -47,6 +50,13 @@ UNSCORED = ("", "nan", "none", "null", "<na>")
 READ = ("problem", "correct", "seed", "benchmark", "cluster", "model", "sample")
 """What is read of a file, by NAMES of `sage.evaluation.columns`."""
 
+STEPS = ("step", "global_step", "global_steps", "train_step", "training_step")
+"""Columns that say at which step of training a completion was sampled."""
+
+_STEP = re.compile(
+    r"(?<![A-Za-z])(?:global[-_]?)?(?:steps?|checkpoint|ckpt|iter)[-_=]?(\d{1,18})(?!\d)"
+)
+_NEW_IDS = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 _SEED = re.compile(r"(?<![A-Za-z])seed[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE)
 
 
@@ -57,7 +67,7 @@ class Method:
     `seeds` is whether its training runs have seeds; else they are numbered, and a single one has
     NO_SEED. `unscored` counts samples without a verdict by benchmark and problem. `columns` are
     those that were read for the problem and for whether a completion is right, `notes` what else a
-    reader must know.
+    reader must know. `contents` is what a logger says of each problem, by benchmark and problem.
     """
 
     name: str
@@ -67,12 +77,13 @@ class Method:
     unscored: Mapping[tuple[str, str], int]
     columns: tuple[str, str]
     notes: tuple[str, ...] = ()
+    contents: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Read:
     """The rows of a file: model, seed (None if unknown), benchmark, problem_id, sample, cluster,
-    correct, scored; `columns` are those of problem and verdict."""
+    content, correct, scored; `columns` are those of problem and verdict."""
 
     file: Path
     log: Log
@@ -145,6 +156,7 @@ def _reads(
                     f"is a copy of {first}; remove one, or, if two runs gave just the same, put "
                     "both into one file with a column `seed`"
                 )
+            log = _of_step(log, str(file.relative_to(path))) if inside else log
             reads.append(_read(file, log, path if inside else None, columns, only))
         except NoSamples as error:
             if not inside:
@@ -156,11 +168,27 @@ def _reads(
             raise ValueError(f"{file}: {error}") from error
     if not reads:
         raise ValueError(f"{path}: no samples there; they are files {', '.join(READERS)}")
-    return _latest(reads, notes), notes
+    return _latest(reads, notes, path), notes
 
 
-def _latest(reads: list[_Read], notes: list[str]) -> list[_Read]:
-    """Of the logs of one evaluation, which was taken up again, the last one."""
+def _of_step(log: Log, name: str) -> Log:
+    """A log of one step of training as a part of its run's; `name` is its path in the folder."""
+    if log.run or log.evaluation[0]:
+        return log
+    column = next((column for column in STEPS if column in log.table), None)
+    if column is None:
+        said = _STEP.search(name)
+    else:
+        steps = {*log.table[column].map(str).str.removesuffix(".0")}
+        said = re.search(rf"(?<!\d)0*({steps.pop()})(?!\d)", name) if len(steps) == 1 else None
+    if said is None:
+        return log
+    run = f"{name[: said.start(1)]}*{name[said.end(1) :]}"
+    return replace(log, evaluation=(run, said[1].zfill(20)))
+
+
+def _latest(reads: list[_Read], notes: list[str], path: Path) -> list[_Read]:
+    """Of the logs of one evaluation, which was taken up again, or of steps of one run, the last."""
     last: dict[str, _Read] = {}
     for read in reads:
         name, begun = read.log.evaluation
@@ -168,7 +196,8 @@ def _latest(reads: list[_Read], notes: list[str]) -> list[_Read]:
             last[name] = read
     for read in reads:
         if (name := read.log.evaluation[0]) and last[name] is not read:
-            notes.append(f"{read.file.name} is left out: {last[name].file.name} goes on with it")
+            here, later = (each.file.relative_to(path) for each in (read, last[name]))
+            notes.append(f"{here} is left out: {later} goes on with it")
     return [read for read in reads if last.get(read.log.evaluation[0], read) is read]
 
 
@@ -188,8 +217,15 @@ def _read(
     for what in ("problem", "correct"):
         if names[what] is None:
             raise ValueError(f"{no_column(table, what)}. Name the column with --{what}")
+    if not log.run:
+        _refuse_steps(table, names.values())
     says = table[names["correct"]].map(str).str.lower().str.strip()
-    _refuse_unknown(says, str(names["correct"]))
+    if (signs := says.str.removesuffix(".0")).isin({"1", "-1", *UNSCORED}).all():
+        if (signs == "-1").any():
+            log = replace(log, notes=(*log.notes, f"{names['correct']} -1 is read as wrong"))
+        says = signs.replace("-1", "0")
+    others = [name for name in NAMES["correct"] if name in table and name != names["correct"]]
+    _refuse_unknown(says, str(names["correct"]), others)
     for what in ("problem", "benchmark"):
         if names[what] and (empty := empty_rows(table[names[what]])).any():
             raise ValueError(
@@ -197,12 +233,14 @@ def _read(
                 f"{1 + int(empty.argmax())}"
             )
     place, benchmark = _of_path(file, folder)
+    content = None if columns.get("problem") else log.columns.get("content")
     rows = pd.DataFrame(
         {
             "model": table[names["model"]].map(str) if names["model"] else "",
             "benchmark": table[names["benchmark"]].map(str) if names["benchmark"] else benchmark,
             "problem_id": table[names["problem"]].map(str),
-            "cluster": _clusters(table[names["cluster"]]) if names["cluster"] else "",
+            "cluster": _texts(table[names["cluster"]]) if names["cluster"] else "",
+            "content": "" if content is None else _texts(table[content]),
             "sample": _numbers_of(table, names["sample"]),
             "uuid": table["uuid"].map(str) if "uuid" in table and log.columns else "",
             "correct": says.isin(RIGHT),
@@ -218,15 +256,27 @@ def _read(
     return _Read(file, log, rows, (str(names["problem"]), str(names["correct"])))
 
 
-def _refuse_unknown(says: pd.Series, column: str) -> None:
+def _refuse_steps(table: pd.DataFrame, columns: Iterable[str | None]) -> None:
+    """Raise ValueError for completions of several steps of training, which are several policies."""
+    column = next((column for column in STEPS if column in table), None)
+    steps = [] if column is None or column in columns else [*table[column].map(str).unique()]
+    if len(steps) > 1:
+        raise ValueError(
+            f"has samples of {len(steps)} steps of training; take one, as with --only "
+            f"{column}={steps[-1]}, or number completions by it, --sample {column}"
+        )
+
+
+def _refuse_unknown(says: pd.Series, column: str, others: Sequence[str]) -> None:
     """Raise ValueError for a verdict that is neither right nor wrong."""
     if not (unknown := sorted(set(says) - {*RIGHT, *WRONG, *UNSCORED})):
         return
     row = 1 + int((says == unknown[0]).to_numpy().argmax())
-    share = re.fullmatch(r"0?\.\d+|p", unknown[0])
+    share = re.fullmatch(r"-?[\d.]+|p", unknown[0])
     hint = (
-        ", as partial credit or a mean of several completions is neither; name another column with "
-        "--correct, or grade the completions (sage-rlvr grade)"
+        ", as a reward, partial credit or a mean of several completions is neither; name another "
+        f"column with --correct{' ' * bool(others)}{' or '.join(others)}, or grade the completions "
+        "(sage-rlvr grade)"
     )
     raise ValueError(
         f"{column} says {unknown[0]!r} in row {row}; known are {', '.join((*RIGHT, *WRONG))}"
@@ -247,7 +297,7 @@ def _seeds(written: pd.Series, column: str) -> pd.Series:
     return seeds.astype(int).astype(object)
 
 
-def _clusters(written: pd.Series) -> pd.Series:
+def _texts(written: pd.Series) -> pd.Series:
     return written.map(str).where(written.notna(), "")
 
 
@@ -289,7 +339,8 @@ def _method(name: str, path: Path, reads: Sequence[_Read], notes: Sequence[str])
     """A method of the files that `path` holds of it. Raises ValueError, which names `path`."""
     rows, seeds = _runs(reads, path)
     _refuse_other_problems(rows, path)
-    clusters = one_cluster(rows.assign(algorithm=name), str(path))
+    clusters = one_each(rows.assign(algorithm=name), "cluster", str(path))
+    contents = one_each(rows.assign(algorithm=name), "content", str(path))
     keys = ["train_seed", "benchmark", "problem_id"]
     counts = rows.groupby(keys)["correct"].agg(correct="sum", n_samples="size").reset_index()
     places = zip(counts["benchmark"], counts["problem_id"], strict=True)
@@ -299,7 +350,7 @@ def _method(name: str, path: Path, reads: Sequence[_Read], notes: Sequence[str])
     lacking = rows[~rows["scored"]][["benchmark", "problem_id"]].itertuples(index=False, name=None)
     counts, files = counts.assign(chance=unknown)[COUNTS], tuple(read.file for read in reads)
     told = tuple(dict.fromkeys([*notes, *(note for read in reads for note in read.log.notes)]))
-    return Method(name, counts, files, seeds, Counter(lacking), reads[0].columns, told)
+    return Method(name, counts, files, seeds, Counter(lacking), reads[0].columns, told, contents)
 
 
 def _runs(reads: Sequence[_Read], path: Path) -> tuple[pd.DataFrame, bool]:
@@ -357,25 +408,51 @@ def _refuse_other_problems(rows: pd.DataFrame, path: Path) -> None:
         here = rows[rows["benchmark"] == benchmark]
         (first, one), *others = here.groupby("train_seed", sort=False)
         for run, two in others:
-            if differ := sorted({*one["problem_id"]} ^ {*two["problem_id"]}):
+            ids = one["problem_id"], two["problem_id"]
+            if differ := sorted({*ids[0]} ^ {*ids[1]}):
                 files = [Path(own["file"].iloc[0]).name for own in (one, two)]
                 where = f", benchmark {benchmark}" if benchmark else ""
                 raise ValueError(
                     f"{path}{where}: runs {first} ({files[0]}) and {run} ({files[1]}) have "
                     f"different problems; {len(differ)} are not in both, such as "
-                    f"{differ[0][:60]!r}. If these are parts of one run, put them into one file"
+                    f"{differ[0][:60]!r}{other_ids(*ids)}. If these "
+                    "are parts of one run, put them into one file"
                 )
 
 
-def one_cluster(rows: pd.DataFrame, where: str) -> dict[tuple[str, str], str]:
-    """The cluster of each problem of each benchmark that has one. Raises ValueError for two."""
-    clusters: dict[tuple[str, str], str] = {}
-    named = rows[rows["cluster"] != ""]
-    places = named[["benchmark", "problem_id", "cluster", "algorithm"]].drop_duplicates()
-    for benchmark, problem, cluster, name in places.itertuples(index=False):
-        if (known := clusters.setdefault((benchmark, problem), cluster)) != cluster:
-            raise ValueError(
-                f"{where}: problem {problem[:60]!r} is in two clusters, {known!r} and {cluster!r} "
-                f"(in {name}); correct one"
+def one_each(rows: pd.DataFrame, column: str, where: str) -> dict[tuple[str, str], str]:
+    """The cluster, or the content, of each problem of each benchmark that has one. Raises
+    ValueError for two."""
+    found: dict[tuple[str, str], str] = {}
+    named = rows[rows[column] != ""]
+    places = named[["benchmark", "problem_id", column, "algorithm"]].drop_duplicates()
+    for benchmark, problem, value, name in places.itertuples(index=False):
+        if (known := found.setdefault((benchmark, problem), value)) != value:
+            pair = f"{known[:40]!r} and {value[:40]!r} (in {name})"
+            said = (
+                f"is in two clusters, {pair}; correct one"
+                if column == "cluster"
+                else f"is not the same everywhere: its log says {pair}. These are other data, or "
+                "another version of the task; if not, name the column of the problem with --problem"
             )
-    return clusters
+            raise ValueError(f"{where}: problem {problem[:60]!r} {said}")
+    return found
+
+
+def other_ids(one: Iterable[str], two: Iterable[str]) -> str:
+    """A hint where the ids of the same problems differ; "" where nothing is known."""
+    ids = sorted({*one}), sorted({*two})
+    plain = [{_plain_id(name): name for name in each} for each in ids]
+    if plain[0].keys() == plain[1].keys():
+        pairs = ((plain[0][key], plain[1][key]) for key in plain[0])
+        here, there = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+        return f". They are written in two ways, {here!r} and {there!r}: write them alike" * (
+            here != there
+        )
+    if all(_NEW_IDS.fullmatch(name) for each in ids for name in each):
+        return ". Such ids are new in every run: name the problem's text, as with --problem input"
+    return ""
+
+
+def _plain_id(name: str) -> str:
+    return re.sub(r"^0+(?=\d)|\.0+$", "", name.strip().casefold())

@@ -18,7 +18,8 @@ import torch
 
 from sage.evaluation.intervals import interval_of_mean
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
-from sage.evaluation.token_signals import Signal, guide_signals, padded, signals_of
+from sage.evaluation.token_signals import Ids, Signal, guide_signals, padded, signals_of
+from sage.evaluation.transfer import Completions
 from sage.method.advantages import Centred
 from sage.method.alignment import (
     alignment,
@@ -32,10 +33,12 @@ from sage.method.alignment import (
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.policies import load_policy, load_tokenizer
 from sage.problems.record import Problem
+from sage.prompting import prompt_ids
 from sage.runtime.files import atomic_file
 from sage.runtime.identity import checkpoint_digest, digest
 from sage.runtime.tables import read_frame
-from sage.study.choices import REGISTRIES, Guide
+from sage.study.choices import Guide
+from sage.tasks import stratum_of
 
 BRANCH = 1.2
 """Entropy in nats above which a token is a branch, for a guide without a `threshold`."""
@@ -52,6 +55,7 @@ class Read:
 
     `right` and `lengths` are `[P, G]`, `signals` and `others` (log-probs of a second token drawn at
     each place) `[P G, T]`, problem by problem. `cut` is the share that the length limit cut off.
+    `pairs` are the token ids of prompts and completions, `strata` those of the problems.
     """
 
     right: torch.Tensor
@@ -59,6 +63,8 @@ class Read:
     cut: float
     signals: Signals
     others: torch.Tensor
+    pairs: Sequence[tuple[Ids, Ids]] = ()
+    strata: Sequence[str] = ()
 
 
 def spaced(problems: Sequence[Problem], count: int) -> list[Problem]:
@@ -87,9 +93,9 @@ def read_completions(
     samples = samples.sort_values("problem_id", key=lambda c: c.map(ids.index), kind="stable")
     for start in range(0, len(ids), _CHUNK):
         here = samples[samples["problem_id"].isin(ids[start : start + _CHUNK])]
-        asked = [[*map(int, tokens)] for tokens in here["token_ids"]]
+        written = [[*map(int, tokens)] for tokens in here["token_ids"]]
         prompts = [problem.problem for problem in problems[start : start + _CHUNK]]
-        file = folder / f"{digest([known, temperature, prompts, asked])[:16]}.parquet"
+        file = folder / f"{digest([known, temperature, prompts, written])[:16]}.parquet"
         if not file.is_file():
             if model is None:
                 model = load_policy(base, None, torch.float32, device)
@@ -104,7 +110,21 @@ def read_completions(
     lengths = torch.tensor(samples["n_tokens"].to_numpy(float))
     cut = float((samples["finish_reason"] == "length").mean())
     shape, others = (len(ids), -1), padded([row[2] for row in rows])
-    return Read(right.view(shape), lengths.view(shape), cut, guide_signals(rows), others)
+    asked = {problem.problem_id: prompt_ids(tokenizer, problem.problem) for problem in problems}
+    named = zip(samples["problem_id"], samples["token_ids"], strict=True)
+    pairs = [(asked[name], [*map(int, tokens)]) for name, tokens in named]
+    strata = [*map(stratum_of, problems)]
+    parts = (right.view(shape), lengths.view(shape), cut, guide_signals(rows), others)
+    return Read(*parts, pairs, strata)
+
+
+def completions(read: Read, guide: Guide) -> Completions:
+    """What `sage.evaluation.transfer` asks of what was read, with one draw of a guide's noise."""
+    made = guide.made
+    factors = guide_log_factors(made, read.signals, Moment(0, 1, Noise("dose|0")), *guide.clamp)
+    causal = bool(getattr(made, "causal", False))
+    mask = read.signals.mask
+    return Completions(read.pairs, read.right, read.strata, factors.double(), mask, causal)
 
 
 @dataclass(frozen=True)
@@ -129,7 +149,7 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
     ends of 95 % intervals over problems, NaN without a mixed one. Raises ValueError unless k is
     below `samples`.
     """
-    made = REGISTRIES["guide"].find(guide.kind)(**guide.settings)
+    made = guide.fresh()
     problems, size = read.right.shape
     mask, right = read.signals.mask, read.right
 

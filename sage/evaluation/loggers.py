@@ -46,8 +46,9 @@ class NoSamples(ValueError):
 class Log:
     """The rows of a file, and what its logger calls what.
 
-    `columns` are its names by those of `sage.evaluation.columns.NAMES`, `scores` the columns that
-    can be the verdict. Files of the same `run` belong to one training run. Logs of one
+    `columns` are its names by those of `sage.evaluation.columns.NAMES`, and as `content` what shows
+    that a problem with the id of another is the same; `scores` are the columns that can be the
+    verdict. Files of the same `run` belong to one training run. Logs of one
     `evaluation`, by when they were begun, are the same samples: a later one goes on with those of
     an earlier. Rows that differ in the column `variants` are verdicts on the same completions.
     `notes` is what a reader of numbers from these rows must know.
@@ -149,6 +150,7 @@ def _of_inspect(log: Mapping[str, Any], path: Path) -> Log:
                 "benchmark": head.get("task") or "",
                 "model": head.get("model") or "",
                 "target": one.get("target"),
+                "input": one.get("input"),
                 "completion": _said_in(one.get("output") or {}),
                 "scores": values,
             }
@@ -161,7 +163,7 @@ def _of_inspect(log: Mapping[str, Any], path: Path) -> Log:
     unfinished = (f"{path.name} is not finished (status {status})",) * (status != "success")
     columns = {
         **{"problem": "id", "sample": "epoch", "benchmark": "benchmark", "model": "model"},
-        **{"answer": "target", "completion": "completion"},
+        **{"answer": "target", "completion": "completion", "content": "input"},
     }
     evaluation = str(head.get("task_id") or ""), str(head.get("created") or "")
     return Log(table, columns, scores, evaluation=evaluation, notes=unfinished)
@@ -211,6 +213,7 @@ def _of_lm_eval(table: pd.DataFrame, path: Path) -> Log | None:
     if "doc_id" not in table or not {"filtered_resps", "metrics"} & {*table}:
         return None
     columns = {"problem": "doc_id", "sample": "filter", "answer": "target"}
+    columns |= {"content": "doc_hash"} if "doc_hash" in table else {}
     table = table if "filter" in table else table.assign(filter="")
     named = re.fullmatch(f"samples_{_DATED}", path.stem)
     if named and "benchmark" not in table:
@@ -255,7 +258,7 @@ def _of_lighteval(table: pd.DataFrame, path: Path) -> Log | None:
     gold = [answer[0] if len(answer) == 1 else answer for answer in answers]
     table = table.assign(gold_answer=pd.Series(gold, table.index, dtype=object), details="")
     table[columns["completion"]] = table[columns["completion"]].map(list)
-    columns |= {"answer": "gold_answer", "sample": "details"}
+    columns |= {"answer": "gold_answer", "sample": "details", "content": "gold_answer"}
     named = re.fullmatch(f"details_{_DATED}", path.stem)
     if "doc.task_name" in table:
         columns["benchmark"] = "doc.task_name"

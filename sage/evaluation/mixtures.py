@@ -7,7 +7,7 @@ of the mixture that is as accurate as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,13 @@ from sage.evaluation.intervals import ANY_DIFFERENCES, Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.fields import BASE
 
-COLUMNS = ["algorithm", "k", "worked", "accuracy", "coverage", "base_share", "mixture"]
-COLUMNS += ["value", "low", "high", "n_seeds", "n_problems"]
-"""`accuracy` and `coverage` are a method's pass@1 and pass@k, `mixture` is pass@k of the mixture
-of that accuracy, in which `base_share` of the completions are the base's; `value` is coverage minus
-mixture with its 95 % interval `low` to `high`. All are shares; NaN where the method is more
-accurate than the baseline or less than the base, so that no mixture is as accurate."""
+COLUMNS = ["algorithm", "k", "worked", "accuracy", "accuracy_all", "coverage", "base_share"]
+COLUMNS += ["mixture", "value", "low", "high", "n_seeds", "n_problems"]
+"""`accuracy` is a method's pass@1 where RL trains, `accuracy_all` on all problems, `coverage` its
+pass@k on all; `mixture` is pass@k of the mixture of that accuracy where RL trains, in which
+`base_share` of the completions are the base's; `value` is coverage minus mixture with its 95 %
+interval `low` to `high`. All are shares; NaN where the method is more accurate than the baseline or
+less than the base, so that no mixture is as accurate."""
 
 
 def mixture_pass_at_k(
@@ -48,9 +49,17 @@ def mixture_pass_at_k(
 
 
 def equal_accuracy(
-    counts: pd.DataFrame, baseline: str, rows: Sequence[str], k: int, draws: int
+    counts: pd.DataFrame,
+    baseline: str,
+    rows: Sequence[str],
+    k: int,
+    draws: int,
+    trained: Collection[str] = (),
 ) -> pd.DataFrame:
     """COLUMNS for each of `rows`, methods of one model on one benchmark; runs are paired by seed.
+
+    Accuracy is pass@1 on the `trained` strata: over all it mixes what is learned with what is
+    forgotten, and stays put while both move. Where none of the problems is of them, it is over all.
 
     Counts are of correct working where that is known for all, else of answers. The share of the
     base is estimated from the same samples; the interval is that of coverage minus mixture after
@@ -62,26 +71,41 @@ def equal_accuracy(
         raise ValueError(f"equal accuracy: no counts of {', '.join(sorted(lacking))}")
     correct, worked = right_counts(curves)
     base, table = correct[BASE][0], []
+    weights = where_trained(counts, curves[BASE].problems, trained)
     for row in rows:
         of_row = curves[row]
         seeds, *places = paired_runs((row, of_row.seeds), (baseline, curves[baseline].seeds))
         own, other = correct[row][places[0]], correct[baseline][places[1]]
-        found = beside_mixture(own, other, base, of_row.n, k, draws, of_row.groups)
+        found = beside_mixture(own, other, base, of_row.n, k, draws, of_row.groups, weights)
         sizes = {"n_seeds": len(seeds), "n_problems": len(base)}
         table.append({"algorithm": row, "k": k, "worked": worked} | found | sizes)
     return pd.DataFrame(table, columns=COLUMNS)
 
 
-def mixture_line(counts: pd.DataFrame, baseline: str, k: int, points: int = 21) -> pd.DataFrame:
+def where_trained(
+    counts: pd.DataFrame, problems: Sequence[str], trained: Collection[str]
+) -> np.ndarray:
+    """Weights `[P]` that make a mean over `problems` one over the `trained` strata; ones where no
+    problem is of these."""
+    strata = counts.drop_duplicates("problem_id").set_index("problem_id")["stratum"]
+    seen = strata.loc[list(problems)].isin(trained).to_numpy(dtype=float)
+    return seen / seen.mean() if seen.any() else np.ones(len(seen))
+
+
+def mixture_line(
+    counts: pd.DataFrame, baseline: str, k: int, points: int = 21, trained: Collection[str] = ()
+) -> pd.DataFrame:
     """`accuracy` and `coverage` (pass@1 and pass@k) of mixtures from the baseline to the base."""
     curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
     correct, _ = right_counts(curves)
-    n, base, trained = curves[BASE].n, correct[BASE][0], correct[baseline]
+    n, base, of_baseline = curves[BASE].n, correct[BASE][0], correct[baseline]
     shares = np.linspace(0, 1, points)
+    weights = where_trained(counts, curves[BASE].problems, trained) / n
     return pd.DataFrame(
         {
-            "accuracy": shares * (base / n).mean() + (1 - shares) * (trained / n).mean(),
-            "coverage": [mixture_pass_at_k(n, base, trained, s, k).mean() for s in shares],
+            "accuracy": shares * (base * weights).mean()
+            + (1 - shares) * (of_baseline * weights).mean(),
+            "coverage": [mixture_pass_at_k(n, base, of_baseline, s, k).mean() for s in shares],
         }
     )
 
@@ -94,9 +118,10 @@ def beside_mixture(
     k: int,
     draws: int,
     groups: Groups | None = None,
+    weights: np.ndarray | float = 1.0,
 ) -> dict[str, float]:
     """A method's runs `[S, P]` beside the mixture of `base` `[P]` and `other` `[S, P]` that is as
-    accurate; all are counts of right samples of `n`.
+    accurate; all are counts of right samples of `n`, accuracy counts problems with `weights` `[P]`.
 
     The interval is of the difference to first order, as the share of the mixture is estimated too.
     Raises ValueError for other numbers of runs or problems.
@@ -104,15 +129,15 @@ def beside_mixture(
     if own.shape != other.shape or own.shape[1:] != base.shape:
         raise ValueError(f"runs of {own.shape} beside {other.shape} and a base of {base.shape}")
     names = "mixture", "value", "low", "high"
-    accuracy, other_accuracy, base_accuracy = (each / n for each in (own, other, base))
+    accuracy, other_accuracy, base_accuracy = (weights * each / n for each in (own, other, base))
     coverage = pass_at_k(n, own, np.array([k]))[..., 0]
     gap = float(other_accuracy.mean() - base_accuracy.mean())
     share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan
     end = float(np.clip(np.round(share), 0.0, 1.0))
     if abs(share - end) < 1e-12:  # a tie with the base or the baseline, but for its last digits
         share = end
-    said = {"accuracy": float(accuracy.mean()), "coverage": float(coverage.mean())}
-    said |= {"base_share": share}
+    said = {"accuracy": float(accuracy.mean()), "accuracy_all": float((own / n).mean())}
+    said |= {"coverage": float(coverage.mean()), "base_share": share}
     if not 0 <= share <= 1:
         return said | dict.fromkeys(names, np.nan)
     mixture = mixture_pass_at_k(n, base, other, share, k)

@@ -6,7 +6,8 @@ a change of the grader draws nothing anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from sage.grading import Grader
 from sage.policies import load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import SYSTEM_PROMPT, prompt_ids
-from sage.runtime.files import atomic_file
+from sage.runtime.files import atomic_directory, atomic_file
 from sage.runtime.identity import checkpoint_digest, code_digest, digest
 from sage.runtime.manifest import Manifest
-from sage.sampling.interface import Completion, Request, engine, stream_key
+from sage.sampling.interface import Completion, Request, Sampler, engine, stream_key
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws
+from sage.tasks import Grader
 
 COLUMNS = pa.schema(
     [
@@ -53,12 +54,14 @@ def evaluate(
     shards: Path,
     output: Path,
     manifest: Manifest,
+    opened: Callable[[], Sampler] | None = None,
 ) -> None:
     """Sample `policy` (None: the base itself) on one benchmark and write the graded samples.
 
     A row per completion, with COLUMNS, `settings.samples` per problem and evaluation seed, in
     the order of problems, evaluation seeds and indices. Shards are kept in the folder `shards`;
     what is there already is not drawn again. The manifest is written beside `output`, as JSON.
+    `opened` gives a sampler of the policy that is open for other benchmarks as well.
     """
     tokenizer = load_tokenizer(base)
     prompts = {p.problem_id: tuple(prompt_ids(tokenizer, p.problem)) for p in problems}
@@ -66,9 +69,12 @@ def evaluate(
     made_with = drawing_settings(base, policy, tokenizer, settings, device, run)
     store = Shards(shards, made_with, prompts)
     if missing := store.missing(settings.seeds, settings.samples, settings.shard_size):
-        longest = max(map(len, prompts.values()))
-        sampler = engine(settings.engine).open_sampler(
-            base, policy, tokenizer, settings, device, longest
+        sampler = (
+            opened()
+            if opened
+            else engine(settings.engine).open_sampler(
+                base, policy, tokenizer, settings, device, max(map(len, prompts.values()))
+            )
         )
 
         def draw(samples: Sequence[Sample]) -> Sequence[Completion]:
@@ -86,6 +92,40 @@ def evaluate(
             writer.write_table(pa.Table.from_pandas(graded, COLUMNS, preserve_index=False))
             tokens += int(graded["n_tokens"].sum())
     manifest.write(output.with_suffix(".json"), tokens)
+
+
+def evaluate_all(
+    base: Path,
+    policy: Path | None,
+    problems: Mapping[str, Sequence[Problem]],
+    settings: Draws,
+    device: str,
+    model: str,
+    train_seed: int,
+    shards: Path,
+    output: Path,
+    manifest: Manifest,
+) -> None:
+    """`evaluate` on each benchmark, whose `problems` are given by its name, with one sampler.
+
+    The folder `output` gets the files of each, all or none; shards are in a folder for each.
+    """
+
+    @cache
+    def opened() -> Sampler:
+        tokenizer = load_tokenizer(base)
+        asked = [problem.problem for each in problems.values() for problem in each]
+        longest = max(len(prompt_ids(tokenizer, text)) for text in asked)
+        return engine(settings.engine).open_sampler(
+            base, policy, tokenizer, settings, device, longest
+        )
+
+    with atomic_directory(output) as folder:
+        for name, each in problems.items():
+            place = shards / name, folder / f"{name}.parquet"
+            run = model, name, train_seed
+            evaluate(base, policy, each, settings, device, *run, *place, manifest, opened)
+            manifest = manifest.anew()  # each says how long its own benchmark took
 
 
 def drawing_settings(

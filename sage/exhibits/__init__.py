@@ -2,9 +2,9 @@
 
 The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
 claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a subclass of
-`sage.exhibits.kind.Kind` in a file beside the Snakefile. The rules and the partial report make
-files by the same functions (`measure`, `write_piece`), so both show the same
-numbers.
+`sage.exhibits.kind.Kind` in a file beside the Snakefile. What one question alone shows is in the
+folder of its answer, as `reports.dose.dose_grid:DoseFigure`. The rules and the partial report make
+files by the same functions (`measure`, `write_piece`), so both show the same numbers.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
-from sage.fields import nearest
+from sage.exhibits.kind import Display, Files, Kind, Measuring, Shows
+from sage.named import Named
 from sage.results import Results
 from sage.runtime.dependencies import module_files
-from sage.runtime.files import atomic_directory
+from sage.runtime.files import ROOT, atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, reading
 from sage.study.kept import updated
@@ -39,16 +38,14 @@ KINDS = {
     "perplexity": "sage.exhibits.perplexity:PerplexityFigure",
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
-    "step_times": "sage.exhibits.step_times:StepTimesTable",
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
-    "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
     "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
-    "paper_tests": "sage.exhibits.paper_tests:PaperTests",
-    "optimum": "sage.exhibits.optimum:OptimumTable",
     "guide_dose": "sage.exhibits.guide_dose:GuideDoseTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
+
+CONTAMINATION = "contamination"
 
 EVERY_REPORT = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
@@ -58,7 +55,7 @@ EVERY_REPORT = {
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.settings:OpenChoicesTable",
-    "contamination": "sage.exhibits.every_report:ContaminationTable",
+    CONTAMINATION: "sage.exhibits.every_report:ContaminationTable",
     "chance": "sage.exhibits.every_report:ChanceTable",
     "grading": "sage.exhibits.every_report:GradingTable",
     "support": "sage.exhibits.every_report:SupportTable",
@@ -68,29 +65,30 @@ EVERY_REPORT = {
 OF_SAMPLES = ("chance", "grading")
 """Those of them that are about samples, whatever drew them."""
 
+OF_PAPER = ("figure1", "figure5", "appendix_c", "estimators", "readings")
+"""Those of them that are about the paper: its theory and what it leaves open."""
+
 PAPER = "_paper"
 """Suffix of the table that compares an exhibit with the paper's numbers."""
 
 
+_KIND = Named(what="a kind of exhibit", base="sage.exhibits.kind:Kind", classes=KINDS)
+_OF_EVERY_REPORT = Named(
+    what="an exhibit of every report",
+    methods={"tables": (), "figures": ()},
+    classes=EVERY_REPORT,
+)
+
+
 def kind_class(kind: str) -> type[Kind]:
     """The class of a kind: a name in KINDS, or `module:Class`. Raises ValueError."""
-    if kind not in KINDS and ":" not in str(kind):
-        said = "missing" if not kind else f"{kind!r} is not allowed"
-        raise ValueError(said + nearest(str(kind), [*KINDS]))
-    module, _, name = KINDS.get(kind, kind).partition(":")
-    try:
-        imported = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    imported: type[Kind] = _KIND.find(kind)
+    if imported.measure is Kind.measure and imported.evaluated is Kind.evaluated:
+        raise ValueError(f"{kind!r} must define `measure` or `evaluated`")
+    if imported.with_model and "evaluated" in imported.needs:
         raise ValueError(
-            f"{kind!r} cannot be imported ({error}); write module:Class, where module is a file "
-            "beside the Snakefile or an installed package"
-        ) from error
-    if not (isinstance(imported, type) and issubclass(imported, Kind)) or (
-        not hasattr(imported, "measure") and imported.evaluated is Kind.evaluated
-    ):
-        raise ValueError(
-            f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
-            "`evaluated`"
+            f"{kind!r} needs a model, so it is measured before the report, which makes what was "
+            "`evaluated`: let it need `samples`"
         )
     return imported
 
@@ -113,22 +111,23 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
 def kept_study(folder: Path) -> ResolvedStudy:
     """The study of a kept run, of this version or an earlier one; its own classes may lie in the
     folder of its question. Raises as `updated` does."""
-    reading.import_from(folder, folder.parent)
+    reading.import_from(folder, folder.parent, ROOT)
     return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
 
 
 def in_every_report(study: ResolvedStudy) -> list[str]:
     """Exhibits that the report of this study has beside its own: OF_SAMPLES if it trains nothing,
-    else all of EVERY_REPORT."""
-    return [name for name in EVERY_REPORT if study.training_sets() or name in OF_SAMPLES]
+    else all of EVERY_REPORT, but for OF_PAPER where it reproduces no paper."""
+    left_out = () if study.study.paper else OF_PAPER
+    names = EVERY_REPORT if study.training_sets() else OF_SAMPLES
+    return [name for name in names if name not in left_out]
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
     """The object that makes the tables and figures of an exhibit, one of the study's own or of
     every report."""
     if exhibit in EVERY_REPORT:
-        module, _, name = EVERY_REPORT[exhibit].partition(":")
-        made: Shows = getattr(import_module(module), name)()
+        made: Shows = _OF_EVERY_REPORT.find(exhibit)()
         return made
     return kind_of(study, exhibit)
 
@@ -161,7 +160,8 @@ def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> 
     """
     from sage.exhibits.paper_values import in_paper
 
-    compared = paper and exhibit not in EVERY_REPORT and in_paper(paper, kind_of(study, exhibit))
+    own = exhibit not in EVERY_REPORT
+    compared = paper and study.study.paper and own and in_paper(paper, kind_of(study, exhibit))
     shown = shows(study, exhibit)
     suffixes = [*shown.tables(), *([PAPER] if compared else [])]
     out = shown.left_out(study)
@@ -194,7 +194,6 @@ def measure(
     """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
     not at all."""
     kind = kind_class(exhibit["kind"]).model_validate(exhibit)
-    assert isinstance(kind, Measures)
     with atomic_directory(folder) as temporary:
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
 

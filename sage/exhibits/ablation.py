@@ -15,6 +15,7 @@ from pydantic import Field
 from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import PARTS, ShowsPassAtK, estimates, pooled
+from sage.faults import type_faults
 from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
@@ -26,7 +27,7 @@ from sage.rendering.table import (
     table_of,
     titled_by,
 )
-from sage.study import REGISTRIES, Algorithm, ResolvedStudy
+from sage.study import Algorithm, Guide, ResolvedStudy
 from sage.study.exhibit import Surroundings
 
 
@@ -46,14 +47,14 @@ def faults_of_varied(
         message = "has no guide, so no guide settings can be varied; name a method with a guide"
         yield key, f"{name!r} {message}"
     elif row is not None and row.guide is not None:
-        guide, registry = row.guide, REGISTRIES["guide"]
-        known = registry.settings(guide.kind).model_fields
+        guide = row.guide
+        known = guide.family.settings(guide.kind).model_fields
         what = f"a setting of the guide {guide.kind!r}"
         unknown = {written: name for written, name in settings.items() if name not in known}
         for written, setting in unknown.items():
             yield written, f"{setting!r} is not {what}{nearest(setting, known)}"
         varied = [] if unknown else [{**guide.settings, **cell} for cell in cells]
-        faults = (registry.faults({"kind": guide.kind, "settings": each}) for each in varied)
+        faults = (type_faults(Guide, {"kind": guide.kind, "settings": each}) for each in varied)
         for fault in dict.fromkeys(itertools.chain.from_iterable(faults)):
             yield values, fault.removeprefix("settings").lstrip(".: ")
 
@@ -113,7 +114,7 @@ class AblationTable(ShowsPassAtK):
             name = self.row(cell, algorithms)
             if name != self.algorithm:
                 settings = {**parent.guide.settings, **cell}
-                guide = parent.guide.model_copy(update={"settings": settings})
+                guide = parent.guide.varied(settings=settings)
                 words = ", ".join(f"{key} {value:g}" for key, value in cell.items())
                 own = {"guide": guide, "title": f"{parent.title} ({words})"}
                 rows[name] = parent.model_copy(update=own)

@@ -31,7 +31,9 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
     """pass@k of every method minus that of a mixture of base and baseline with the same pass@1.
 
     pass@1 and pass@k of every method, and pass@k of a mixture of the base's completions and the
-    baseline's that has the same pass@1. A method keeps coverage only if it is above the mixture.
+    baseline's that has the same pass@1: where there are strata, on those that RL trains on, for
+    over all of them it mixes what is learned with what is forgotten. A method keeps coverage only
+    if it is above the mixture.
     """
 
     kind: Literal["equal_accuracy"]
@@ -55,20 +57,27 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             "rows": [row for row in self.methods_of(study) if row != BASE],
             "k": study.evaluation(self.model).primary_k,
             "bootstrap": study.study.evaluation.bootstrap,
+            "trained": study.trained_strata(self.model),
         }
 
     def measure(self, job: Measuring) -> None:
+        counts = job.counts({BASE, self.baseline, *job.settings["rows"]})
+        job.write(**self.of_counts(job.settings, counts))
+
+    def of_counts(
+        self, settings: Mapping[str, Any], counts: pd.DataFrame, drawn: pd.DataFrame | None = None
+    ) -> dict[str, pd.DataFrame]:
+        """The frames that it shows, from the counts of its model and benchmark."""
         from sage.evaluation.mixtures import equal_accuracy
 
-        rows, k, draws = (job.settings[name] for name in ("rows", "k", "bootstrap"))
-        counts = job.counts({BASE, self.baseline, *rows})
-        job.write(equal_accuracy=equal_accuracy(counts, self.baseline, rows, k, draws))
+        asked = (settings[name] for name in ("rows", "k", "bootstrap", "trained"))
+        return {"equal_accuracy": equal_accuracy(counts, self.baseline, *asked)}
 
     def table(self, display: Display) -> TableDocument:
         frame = display.ordered(display.frame("equal_accuracy"))
         k = int(frame["k"].iloc[0])
         columns: list[Column] = [
-            ("", "pass@1", lambda row: percent(row["accuracy"])),
+            *_accuracy(frame),
             ("", f"pass@{k}", lambda row: percent(row["coverage"])),
             ("Mixture", "from the base", lambda row: _mixed("base_share", row)),
             ("Mixture", f"pass@{k}", lambda row: _mixed("mixture", row)),
@@ -78,12 +87,29 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and pass@{k} of "
             f"{counted}, in percent, beside a mixture of completions of the base and of "
-            f"{display.title(self.baseline)} that is as accurate. Differences are in points with "
-            "their 95 % intervals. A method keeps coverage only above the mixture, which needs "
-            "no training of its own. –: no mixture is as accurate, for the method is more than "
+            f"{display.title(self.baseline)} that is as accurate{_where(frame)}. Differences are "
+            "in points with their 95 % intervals. A method keeps coverage only above the mixture, "
+            "which needs no training of its own. –: no mixture is as accurate, for the method is "
+            "more than "
             f"{display.title(self.baseline)} (same seeds), or less than the base."
         )
         return display.document(frame, columns, caption)
+
+
+def _accuracy(frame: pd.DataFrame) -> list[Column]:
+    """The columns of pass@1: that which is made equal, and that of all strata where it differs."""
+    if not _where(frame):
+        return [("", "pass@1", lambda row: percent(row["accuracy"]))]
+    return [
+        ("pass@1", "where RL trains", lambda row: percent(row["accuracy"])),
+        ("pass@1", "all strata", lambda row: percent(row["accuracy_all"])),
+    ]
+
+
+def _where(frame: pd.DataFrame) -> str:
+    """Where accuracy is made equal, if not on all problems; kept frames may not say it."""
+    apart = "accuracy_all" in frame and not frame["accuracy"].equals(frame["accuracy_all"])
+    return " where RL trains" if apart else ""
 
 
 def _mixed(name: str, row: Record) -> str:
@@ -108,7 +134,7 @@ class CostFreeBaselines(EqualAccuracyTable):
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ("evaluated", "base", "problems")
+    needs: ClassVar[tuple[str, ...]] = ("samples", "base", "problems")
     tells: ClassVar[tuple[str, ...]] = ("",)
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.mixtures",
@@ -125,9 +151,15 @@ class CostFreeBaselines(EqualAccuracyTable):
         return self.snapshots
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The policies are the baseline's."""
+        """The policies are the baseline's; its samples are among those of the methods."""
         own = [results.policy(run) for run in study.runs_of(self.model, self.baseline)]
-        return {**super().inputs(study, results, name), "policies": own}
+        rows = {*self.methods_of(study), self.baseline}
+        drawn = [
+            results.samples(run, benchmark)
+            for run, benchmark in study.evaluated_runs(self.model)
+            if benchmark == self.benchmark and run.algorithm in rows
+        ]
+        return {**super().inputs(study, results, name), "policies": own, "samples": drawn}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         draws = study.evaluation(self.model).draws()
@@ -136,23 +168,28 @@ class CostFreeBaselines(EqualAccuracyTable):
     def measure(self, job: Measuring) -> None:
         """Write `cost_free_baselines` (a row for each of them and of the methods), `mixtures`, and
         the counts that were `drawn`."""
-        from sage.evaluation.mixtures import equal_accuracy, mixture_line
         from sage.evaluation.snapshots import rival_counts
 
-        rows, k, draws = (job.settings[name] for name in ("rows", "k", "bootstrap"))
         sampler = job.snapshot_sampler(self.model, self.benchmark)
         drawn, tokens = rival_counts(
             sampler, job.files["policies"], self.snapshots, self.temperatures
         )
-        counts = job.counts({BASE, self.baseline, *rows})
-        counts = pd.concat([counts, drawn], ignore_index=True)
-        rows = [*rows, *dict.fromkeys(drawn["algorithm"])]
-        job.write(
-            cost_free_baselines=equal_accuracy(counts, self.baseline, rows, k, draws),
-            mixtures=mixture_line(counts, self.baseline, k),
-            drawn=drawn,
-        )
+        counts = job.counts_of_samples()
+        job.write(**self.of_counts(job.settings, counts, drawn), drawn=drawn)
         job.write_manifest(tokens)
+
+    def of_counts(
+        self, settings: Mapping[str, Any], counts: pd.DataFrame, drawn: pd.DataFrame | None = None
+    ) -> dict[str, pd.DataFrame]:
+        from sage.evaluation.mixtures import equal_accuracy, mixture_line
+
+        rows, k, draws, trained = (settings[name] for name in ("rows", "k", "bootstrap", "trained"))
+        counts = pd.concat([counts, drawn], ignore_index=True)
+        rows = [*rows, *({} if drawn is None else dict.fromkeys(drawn["algorithm"]))]
+        return {
+            "cost_free_baselines": equal_accuracy(counts, self.baseline, rows, k, draws, trained),
+            "mixtures": mixture_line(counts, self.baseline, k, trained=trained),
+        }
 
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
         """Which methods and rivals are above the mixture, and the largest difference."""
@@ -178,7 +215,7 @@ class CostFreeBaselines(EqualAccuracyTable):
             f"{study.model(self.model).title}: "
             f"{listed(told or [f'no alternative to {first} ({sorts})'])} "
             f"{'have' if len(above) > 1 else 'has'} clearly more pass@{one['k']} than its mixture "
-            f"with the base that is as accurate; the largest difference: {names[0]} "
+            f"with the base that is as accurate{_where(frame)}; the largest difference: {names[0]} "
             f"({percent(one['mixture'])} to {percent(one['coverage'])} %, "
             f"{points(one['value'])} points{known})."
         )
@@ -190,7 +227,7 @@ class CostFreeBaselines(EqualAccuracyTable):
         first = display.title(self.baseline)
         titles, k = self._titles(frame, first), int(frame["k"].iloc[0])
         columns: list[Column] = [
-            ("", "pass@1", lambda row: percent(row["accuracy"])),
+            *_accuracy(frame),
             ("", f"pass@{k}", lambda row: percent(row["coverage"])),
             ("", "rival − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
         ]
@@ -201,8 +238,8 @@ class CostFreeBaselines(EqualAccuracyTable):
             f"{display.heading} on {display.titles[self.benchmark]}: {first} stopped "
             f"early{hotter}. "
             f"Pass@1 and pass@{k} in percent, and pass@{k} minus that of a mixture of {first}'s "
-            "completions with the base's that is as accurate, in points with its 95 % interval "
-            "(– where no mixture is)."
+            f"completions with the base's that is as accurate{_where(frame)}, in points with its "
+            "95 % interval (– where no mixture is)."
         )
         return TableDocument(frame, table_of("Rival", columns, [("", rows)]), caption)
 
@@ -232,7 +269,7 @@ class CostFreeBaselines(EqualAccuracyTable):
         in_percent(axes.xaxis, axes.yaxis)
         counted = " with correct working" if frame["worked"].all() else ""
         k = int(frame["k"].iloc[0])
-        axes.set(xlabel=f"pass@1{counted} (%)", ylabel=f"pass@{k}{counted} (%)")
+        axes.set(xlabel=f"pass@1{_where(frame)}{counted} (%)", ylabel=f"pass@{k}{counted} (%)")
         axes.margins(0.08)
         add_legend(figure, names, display.study)
         return figure

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.dose import LEAST_DOSE
+from sage.evaluation.histories import LEAST_DOSE
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import BASE, Name, Positive
 from sage.rendering.numbers import number_text, percent
@@ -157,6 +157,31 @@ def sentence_of(row: Mapping[Any, Any]) -> str:
     if correlation**2 >= 0.5:
         said += f"; it mostly rewards {'length' if correlation > 0 else 'shortness'}"
     return f"{said}."
+
+
+def expected(rows: Sequence[Mapping[Any, Any]], beta: float, k: int, dose: float) -> str:
+    """What a guide is expected to do, in one sentence, from rows of `transfer` and its dose.
+
+    Helps and harms need an interval without 0 and a transfer beyond that of placebos, z of 2.
+    """
+    by_part = {row["part"]: row for row in rows}
+    whole = by_part["all"]
+    if dose < LEAST_DOSE:
+        said = f"too weak to be seen (dose {dose:.2g})"
+    elif not (whole["transfer_low"] > 0 or whole["transfer_high"] < 0) or abs(whole["z"]) < 2:
+        said = "what the guide does cannot be told from these completions"
+    else:
+        said = f"the guide {'helps' if whole['transfer'] > 0 else 'harms'}"
+        if not math.isclose(whole["reward"], 0):
+            times = abs(beta * whole["transfer"] / whole["reward"])
+            said += f", {times:.2g} times what the reward's own gradient moves"
+    signs = [
+        f"{part} strata {'up' if row['transfer'] > 0 else 'down'}"
+        for part, row in by_part.items()
+        if part != "all"
+    ]
+    parts = f" ({', '.join(signs)})" if signs else ""
+    return f"Expected of RL with k1_reward, for pass@{k} of the evaluation problems: {said}{parts}."
 
 
 def _direction(row: Mapping[Any, Any], weak: bool) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, method_title
@@ -228,13 +228,10 @@ class Shows:
     with_model: ClassVar[bool] = False
     """Whether measuring needs a model, and so the resources in that model's `job`."""
 
-    of_paper: ClassVar[bool] = False
-    """Whether its own tables are made from the paper's (reports/paper)."""
-
     @property
     def contents(self) -> str:
-        """What its files contain, in a few sentences, which its docstring ends with: the caption in
-        `snakemake --report`, and of its figures on the page."""
+        """What its files contain, in a few sentences, which its docstring ends with: the caption of
+        its figures on the page, and its label in `snakemake --report` where it has no title."""
         return " ".join((inspect.getdoc(type(self)) or "").split("\n\n")[-1].split())
 
     @property
@@ -262,18 +259,10 @@ class Shows:
         return ()
 
 
-@runtime_checkable
-class Measures(Protocol):
-    """A kind with a measurement of its own; others show what they name in `evaluated`."""
-
-    def measure(self, job: Measuring) -> None:
-        """Measure, and write into the job's folder. Raises ValueError if input is missing."""
-
-
 class Kind(Exhibit, Shows):
     """A kind of exhibit that a study can name. Subclasses override what they need.
 
-    Each defines `measure` (see `Measures`) or `evaluated`.
+    Each defines `measure` or `evaluated`.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("samples",)
@@ -303,7 +292,12 @@ class Kind(Exhibit, Shows):
     @property
     def measures(self) -> bool:
         """Whether it has a measurement of its own."""
-        return isinstance(self, Measures)
+        return type(self).measure is not Kind.measure
+
+    def measure(self, job: Measuring) -> None:
+        """Measure, and write into the job's folder; a kind without one shows what it names in
+        `evaluated`. Raises ValueError if input is missing."""
+        raise NotImplementedError(type(self).__name__)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Its input files by name; by default those of `needs`."""
@@ -346,6 +340,13 @@ class Kind(Exhibit, Shows):
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
         """What the page says first of the frames of the tables `tells`."""
         return Findings()
+
+    def recomputed(
+        self, study: ResolvedStudy, name: str, counts: pd.DataFrame, kept: pd.DataFrame
+    ) -> Mapping[str, pd.DataFrame]:
+        """Its tables by suffix, computed again from the counts of a kept run and its `kept` table,
+        if its measurement is a function of these."""
+        return {}
 
     def at_each_k(self, display: Display, metrics: pd.DataFrame) -> PageTable | None:
         """pass@k of its methods from the study's pooled metrics, a column for each k, if its

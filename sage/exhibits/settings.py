@@ -14,7 +14,7 @@ from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import method_title
 from sage.rendering.numbers import NONE, listing
 from sage.rendering.table import Column, TableDocument, plain_table, table_of
-from sage.study import REGISTRIES, Model, ResolvedStudy
+from sage.study import Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.models import LoRA
 
@@ -135,7 +135,7 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
             own["KL term and estimator"] = f"{row.kl}, {row.estimator}"
         if guide := row.guide:
             low, high = guide.clamp
-            known = REGISTRIES["guide"].settings(guide.kind)(**guide.settings).model_dump()
+            known = guide.family.settings(guide.kind)(**guide.settings).model_dump()
             of_guide = {**guide.settings, **known, "clamp": f"{low:g} to {high:g}"}
             own |= {f"Guide {guide.kind}: {key}": value for key, value in of_guide.items()}
         for parameter, value in own.items():

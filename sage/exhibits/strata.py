@@ -87,7 +87,7 @@ class StrataFigure(Kind):
             "bootstrap": evaluation.bootstrap,
             "k": evaluation.primary_k,
             "steps": rl.steps,
-            "trained": list(study.problem_set(rl.problems).get("strata") or ()),
+            "trained": study.trained_strata(self.model),
         }
 
     def measure(self, job: Measuring) -> None:

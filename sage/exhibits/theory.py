@@ -15,7 +15,7 @@ import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.lines import COLOURS, PALETTE
-from sage.rendering.numbers import NONE, minus
+from sage.rendering.numbers import NONE, ends, number_text
 from sage.rendering.table import Record, TableDocument, cell_of, plain_table, table_of, titled_by
 from sage.study import Algorithm
 
@@ -77,10 +77,8 @@ def _spread(row: Record, name: str) -> str:
         return NONE
     if value < 1e-10 and abs(high) < 1e-10 and abs(low) < 1e-10:
         return "0"
-    text = f"{value:.2f}"
-    if high - low >= 0.005:
-        text += f" ({low:.2f} to {high:.2f})"
-    return minus(text)
+    text = number_text(value, ".2f")
+    return f"{text} ({ends(low, high, '.2f')})" if high - low >= 0.005 else text
 
 
 def _opposed(row: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,7 +13,7 @@ from sage.exhibits import pooled_pass_at_k
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, WithCoverage, pooled
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
-from sage.rendering.numbers import minus, number_text
+from sage.rendering.numbers import number_text
 from sage.rendering.placement import line_end, placed, touching
 from sage.study import BASE, ResolvedStudy, is_control
 
@@ -43,7 +44,8 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
     points, paired by problem; one panel per benchmark. Large marks are methods, lines their 95 %
     intervals (up to 14 methods; if some were trained several times, of these), small marks single
     training runs. Right and below: more accuracy and less coverage. An arrow points to the base, or
-    a control, that is far away.
+    a control, that is far away. Where problems have strata, pass@1 is that on the strata that RL
+    trains on, and a small open mark stands where that on all strata would be.
     """
 
     kind: Literal["tradeoff"]
@@ -57,6 +59,7 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
         apart = pooled_pass_at_k.differences(
             display.frame("comparisons"), display, display.baseline
         )
+        apart = _where_rl_trains(apart, display)
         names = display.rows_in(rows)
         size = (4.4, 3.9) if len(names) <= MANY else (4.8, 7.4)
         titles = {name: display.titles[name] for name in display.benchmarks}
@@ -67,11 +70,46 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
             points = _points(apart[apart["benchmark"] == here["benchmark"].iloc[0]], k)
             points = points[points["algorithm"].isin(names)]
             labels.append((axes, *_draw(axes, points, display)))
-            axes.set(xlabel="Δ pass@1 (points)", ylabel=f"Δ pass@{k} (points)")
+            where = " where RL trains" if points["everywhere"].notna().any() else ""
+            axes.set(xlabel=f"Δ pass@1{where} (points)", ylabel=f"Δ pass@{k} (points)")
         figure.draw_without_rendering()  # labels need to know where marks are
         for each in labels:
             _label(*each)
         return figure
+
+
+def _where_rl_trains(apart: pd.DataFrame, display: Display) -> pd.DataFrame:
+    """`apart` with differences of pass@1 on the strata that RL trains on, and in `everywhere` those
+    on all strata; NaN there, and no change, for benchmarks without others."""
+    from sage.evaluation.curves import curves_of, paired_runs  # with scipy
+    from sage.evaluation.intervals import mean_of, parts_of
+
+    apart, trained = (
+        apart.assign(everywhere=math.nan),
+        display.study.trained_strata(display.exhibit.model),
+    )
+    if not trained:
+        return apart
+    counts = display.frame("counts")
+    counts = counts[counts["model"] == display.exhibit.model]
+    for at, row in apart[apart["k"] == 1].iterrows():
+        own = counts[counts["benchmark"] == row["benchmark"]]
+        seen = own["stratum"].isin(trained)
+        if seen.all() or not seen.any():
+            continue
+        curves = {name: curve for (_, name, _), curve in curves_of(own[seen]).items()}
+        one, other = (curves[name] for name in (row["algorithm"], row["other"]))
+        pair = (row["algorithm"], one.seeds), (row["other"], other.seeds)
+        seeds, ours, theirs = paired_runs(*pair)
+        values = one.correct[ours] / one.n - other.correct[theirs] / other.n
+        draws = display.study.study.evaluation.bootstrap
+        estimate = mean_of([parts_of(values[..., None], draws, groups=one.groups)])
+        (low,), (high,) = estimate.interval()
+        new = {"value": estimate.value[0], "low": low, "high": high, "everywhere": row["value"]}
+        new |= {"sign": 1, "train_seeds": seeds, "by_run": estimate.by_run[:, 0].tolist()}
+        for name, each in new.items():
+            apart.at[at, name] = each
+    return apart
 
 
 def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
@@ -86,7 +124,8 @@ def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
         ]
         of_runs = pd.Series(runs, rows.index, dtype=object, name=f"{side}_runs")
         sides.append(ends.add_prefix(side).join(of_runs))
-    return sides[0].join(sides[1], how="inner").reset_index()
+    everywhere = 100 * apart[apart["k"] == 1].set_index("algorithm")["everywhere"]
+    return sides[0].join(sides[1], how="inner").join(everywhere).reset_index()
 
 
 def _draw(
@@ -131,7 +170,9 @@ def _draw(
     taken: list[np.ndarray] = []
     for row in far.to_dict("records"):
         name, place = row["algorithm"], np.array([row["x"], row["y"]])
-        text = f"{display.title(name)}: " + minus(f"{row['x']:+.1f}, {row['y']:+.1f}")
+        text = f"{display.title(name)}: " + ", ".join(
+            number_text(row[side], "+.1f") for side in "xy"
+        )
         with of_method(axes, name):
             start, end = _point_to(axes, place, limits, styles[name].hex, taken)
         labels.append((name, start, text))
@@ -174,6 +215,9 @@ def _draw_method(
         across, up = ([row[side][seed] for seed in seeds] for side in ("x_runs", "y_runs"))
         axes.scatter(across, up, marker=look.marker, s=9, alpha=0.45, lw=0, color=look.hex)
         thin += zip(across, up, across, up, strict=True)
+    if not math.isnan(row["everywhere"]):
+        open_mark: dict[str, Any] = {"facecolor": "none", "edgecolor": look.hex, "alpha": 0.6}
+        axes.scatter([row["everywhere"]], [y], marker=look.marker, s=18, lw=0.7, **open_mark)
     mark: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.7, "zorder": 4}
     axes.scatter([x], [y], marker=look.marker, s=62, color=look.hex, **mark)
     return thin

@@ -15,6 +15,7 @@ from typing import Literal
 
 from sage.grading.forms import form_of, number_of, scaled
 from sage.grading.quantities import read_both, read_quantity, split_unit, unit_ratio
+from sage.grading.reading import read
 from sage.grading.sameness import same_form
 from sage.grading.statements import hedges, is_word, limits, speaks, stated
 from sage.grading.tidy import is_balanced, tidy
@@ -39,6 +40,9 @@ _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _SMALL_LETTER = re.compile(r"\(?([a-h])\)?")
 _LABELLED = re.compile(r"(?:\((?P<a>[A-Z])\)|(?P<b>[A-Z])[).:]) *(?P<value>[^ =].*)")
+_DASHED = re.compile(
+    r"\(?([A-Z])\)? (?:-{1,3}|—|\|) (?=[A-Za-z])"
+)  # before what a letter stands for
 _OTHER_LABEL = re.compile(
     r"(?<![A-Za-z\\])(?:[A-Z](?=[).:,]|$| (?:or|and)\b)|(?:or|and|not|but)\b)"
 )
@@ -55,17 +59,19 @@ _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq)(?![a-zA-Z])")
 _TO = re.compile(r" ?\\text ?\{ ?to ?\} ?|(?<=[0-9a-z]) to (?=[0-9a-z])")
+_COUNTED = re.compile(r"(?<=[0-9}]) ?(?=[^\W\d_])|(?<=[a-z]) (?=[^\W\d_])")
+_IN_ALL = re.compile(r" (?:in (?:all|total)|altogether|total)$")
 _DEGREE = ("/", ("pi",), ("num", Fraction(180)))
 _HUNDRED, _HUNDREDTH = ("num", Fraction(100)), ("num", Fraction(1, 100))
 
 
 def settle(gold: str, answer: str, works_out: bool = True) -> Settled:
     """The verdict on `answer`; where nothing is worked out, a formula is wrong."""
-    gold, said = spaced(_exact_side(tidy(gold)) or ""), tidy(answer)
+    gold, said = _with_unit(spaced(_exact_side(tidy(gold)) or "")), tidy(answer)
     verdict = _compare(gold, said, works_out)
     if verdict == "correct" or not (speaks(said) or _BOX.search(said)):
         return verdict
-    if read_both(gold, spaced(said))[1] is not None:
+    if read_both(gold, _counted_like(gold, spaced(said)))[1] is not None:
         return verdict
     if (claim := stated(answer)) is None:
         return "wrong" if _says_something(said) else "unparsed"
@@ -81,10 +87,15 @@ def settle_number(gold: str, answer: str) -> Settled:
     said = tidy(answer)
     if speaks(said):
         said = stated(answer) or ""
-    said = _BOXED.sub(r"\1", said)
+    said = _BOXED.sub(r"{\1}", said)
     left, equals, right = said.rpartition("=")
     is_working = equals and _WORKING.fullmatch(tidy(left)) and not _contradicts_itself(said)
     return settle(gold, right, works_out=False) if verdict != "correct" and is_working else verdict
+
+
+def ends_in_word(gold: str) -> bool:
+    """Whether a correct answer is a number with words behind it, which are read as its unit."""
+    return gold.strip()[-1:].isalpha() and bool(split_unit(_with_unit(spaced(tidy(gold))))[1])
 
 
 def spaced(text: str) -> str:
@@ -94,6 +105,8 @@ def spaced(text: str) -> str:
 
 def _compare(gold: str, answer: str, works_out: bool) -> Settled:
     """The verdict on a tidy answer without words around it."""
+    if (label := _DASHED.match(answer)) and speaks(answer[label.end() :]):
+        answer = f"{label[1]}. {answer[label.end() :]}"
     if (exact := _exact_side(answer)) is None:
         return "wrong"
     answer = _without_label(gold, spaced(exact))
@@ -103,6 +116,7 @@ def _compare(gold: str, answer: str, works_out: bool) -> Settled:
         return "unparsed"
     if gold == answer or {gold, answer} == {"e", "E"}:
         return "correct"
+    answer = _counted_like(gold, answer)
     gold_quantity, quantity = read_both(gold, answer)
     if gold_quantity is not None and quantity is not None:
         return "correct" if gold_quantity.agrees(quantity) else "wrong"
@@ -110,6 +124,38 @@ def _compare(gold: str, answer: str, works_out: bool) -> Settled:
         if (same := compare(gold, answer)) is not None:
             return "correct" if same else "wrong"
     return _same_mathematics(gold, answer) if works_out else "wrong"
+
+
+def _with_unit(text: str) -> str:
+    r"""`12 ways` as `12\text{ ways}`: words behind a number that mathematics cannot read."""
+    if not text[-1:].isalpha() or text[0].isalpha():
+        return text
+    if read_quantity(text) is not None or _is_readable(text):
+        return text
+    text = _IN_ALL.sub("", text)
+    for place in _COUNTED.finditer(text):
+        body, words = text[: place.start()], text[place.end() :]
+        counted = read_quantity(rf"{body}\text{{ {words}}}")
+        if (
+            counted is not None
+            and counted.unit
+            and (speaks(words) or not words.isascii())
+            and "\\" not in words
+        ):
+            return rf"{body}\text{{ {words}}}"
+    return text
+
+
+def _counted_like(gold: str, answer: str) -> str:
+    """`answer` with its words as a unit, where the gold has one: both must agree."""
+    return _with_unit(answer) if answer[-1:].isalpha() and split_unit(gold)[1] else answer
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        return bool(read(text))
+    except Unreadable:
+        return False
 
 
 def _same_mathematics(gold: str, answer: str) -> Settled:
@@ -279,5 +325,5 @@ def _contradicts_itself(text: str) -> bool:
     """Whether it equates different numbers, as `42 = 43` does."""
     if any(sign in text for sign in "<>!"):
         return False
-    sides = [read_quantity(side.strip()) for side in text.split("=")]
+    sides = [read_quantity(tidy(side)) for side in text.split("=")]
     return len({side.value for side in sides if side is not None and side.unit is None}) > 1

@@ -159,12 +159,20 @@ _PLAIN_UNITS = (
 ).replace(" ", "|")
 
 OPERATIONS = vocabulary(
-    "half halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths seventh "
-    "sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths "
-    "squared cubed factorial plus minus times divided over choose mod modulo base power root less "
-    "greater tens hundreds thousands millions billions point th nd rd st below above under short "
-    "score"
-)
+    "half halve halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths "
+    "seventh sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth "
+    "thousandths squared cubed factorial plus minus times divided over choose mod modulo base "
+    "power root less greater tens hundreds thousands millions billions point th nd rd st below "
+    "above under short score gross"
+) | {
+    part + s
+    for part in (
+        *("eleventh", "twelfth", "millionth", "billionth", "trillionth"),
+        *(word + "th" for word in _UP_TO_NINETEEN.split()[13:]),
+        *(word[:-1] + "ieth" for word in _FROM_TWENTY.split()),
+    )
+    for s in ("", "s")
+}
 """Words behind a number that make another number of it."""
 
 _NO_UNITS = vocabulary(
@@ -172,6 +180,9 @@ _NO_UNITS = vocabulary(
     "least fewer only about around nearly almost approximately maybe perhaps possibly except sin "
     "cos tan cot sec csc log exp max gcd lcm each other others both either neither all any none "
     "some"
+)
+_BEHIND_NUMBERS = vocabulary(
+    "repeating recurring repeated remainder prime inverse infinite conjugate bar negative double"
 )
 _NAMED_UNIT = re.compile(r"(?P<name>/|[^\W\d_]+(?:\.[a-z])?|[%¢€£¥]|'{1,2})(?:\^-?[0-9])?")
 _CONNECTING = vocabulary("/ of in a")
@@ -293,11 +304,16 @@ def _is_unit(unit: str) -> bool:
     if None in parts or not words or words[0] in _CONNECTING - _UNITS.keys():
         return False
     limits = _NO_UNITS | OPERATIONS
+    if words[-1].lower() in _BEHIND_NUMBERS:
+        return False
     if limits.intersection(map(str.lower, words)) or any(map(is_numeral, words)):
         return False
     if {"c", "f"}.intersection(words) and words[0] != "degree":
         return False
-    return all(word in _UNITS or word in _CONNECTING or len(word) > 2 for word in words)
+    return all(
+        word in _UNITS or word in _CONNECTING or len(word) > 2 or not word.isascii()
+        for word in words
+    )
 
 
 def _unit_name(text: str) -> str:

@@ -53,7 +53,7 @@ _MARKS = _VECTORS | vocabulary(
 _BEGINNING = (
     _MARKS
     | _AROUND.keys()
-    | vocabulary(r"number endless letter name begin ( [ { \frac \binom \boxed \mathbb")
+    | vocabulary(r"number endless letter name begin ( [ { \frac \binom \mathbb")
 )
 _MATRICES = vocabulary("pmatrix bmatrix matrix array smallmatrix")
 _SYSTEMS = vocabulary("cases aligned align align* array gathered")
@@ -135,8 +135,10 @@ class _Reader(Tokens):
         return terms[0] if len(terms) == 1 else ("+", tuple(terms))
 
     def _product(self) -> Tree:
+        is_open = (
+            self._next == r"\boxed"
+        )  # a box is no factor; behind `a/b`, where does one belong?
         factors = [self._power()]
-        is_open = False  # behind `a/b`, where a factor without a sign may belong below or above
         while True:
             if self._next in _TIMES:
                 sign, right = self._take(), self._signed(self._power)
@@ -154,7 +156,9 @@ class _Reader(Tokens):
                 is_number = self._next in ("number", "endless")
                 may_be_followed = factors[-1] == ("pi",) or factors[-1][:2] == ("call", "factorial")
                 self._require(not is_open and (may_be_followed or not is_number))
+                is_group = self._next == "{"  # `2{3}` prints 23
                 factors.append(self._power())
+                self._require(not (is_group and factors[-1][0] == factors[-2][0] == "num"))
             else:
                 return _times(factors)
 
@@ -341,6 +345,9 @@ class _Reader(Tokens):
                 name += self._take()
             self._require(name != mark)
             return ("sym", name)
+        at = self._at + (self._next == "{")
+        if mark in _VECTORS and self._tokens[at][0] not in ("letter", "name"):
+            return self._argument()  # a number in bold type
         marked = self._raw()
         if mark in _VECTORS or (mark == r"\hat" and marked in "ijk"):
             mark = r"\vec"

@@ -8,7 +8,7 @@ does not. Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, reduce
+from functools import partial
 from itertools import chain
 from operator import and_, eq, itemgetter, or_
 from typing import Any
@@ -48,7 +48,7 @@ def region_of(form: Form) -> Region | None:
         points = [real_value(item[1]) if item[0] == "value" else None for item in items]
         if None in points:
             return None
-        return reduce(either, [((point,), (False, True, False)) for point in points], NO_REALS)
+        return _of_points(points)
     if form[0] != "tuple" or len(form[3]) != 2:
         return None
     above = _half(form[3][0], (False, form[1] == "[", True), ("infinity", -1))
@@ -57,6 +57,14 @@ def region_of(form: Form) -> Region | None:
         return None
     is_interval = all(low < high for low in above[0] for high in below[0])
     return common(above, below) if is_interval else None
+
+
+def _of_points(points: Iterable[Number]) -> Region:
+    ends: list[Number] = []
+    for point in sorted(points):
+        if not ends or not _equal(ends[-1], point):
+            ends.append(point)
+    return tuple(ends), (False, *(True, False) * len(ends))
 
 
 def _half(end: Form, flags: tuple[bool, ...], endless: Form) -> Region | None:
@@ -68,31 +76,24 @@ def _half(end: Form, flags: tuple[bool, ...], endless: Form) -> Region | None:
 
 
 def changed(one: Region, other: Region, change: Callable[[bool, bool], Any]) -> Region:
-    """The reals for which `change` of their being in one and in the other holds."""
+    """The reals for which `change` of their being in one and in the other holds, in one pass."""
+    regions, places = (one, other), [0, 0]
     ends: list[Number] = []
     flags = [bool(change(one[1][0], other[1][0]))]
     for end in sorted(one[0] + other[0]):
-        if not ends or not _equal(ends[-1], end):
+        if ends and _equal(ends[-1], end):
+            continue
+        here = [r[0][i : i + 1] for r, i in zip(regions, places, strict=True)]
+        places = [
+            2 * i + any(_equal(e, end) for e in own) for i, own in zip(places, here, strict=True)
+        ]
+        at = bool(change(*(r[1][i] for r, i in zip(regions, places, strict=True))))
+        places = [(i + 1) // 2 for i in places]
+        behind = bool(change(*(r[1][2 * i] for r, i in zip(regions, places, strict=True))))
+        if not flags[-1] == at == behind:
             ends.append(end)
-            flags += [
-                bool(change(_holds(one, end, is_behind), _holds(other, end, is_behind)))
-                for is_behind in (False, True)
-            ]
-    for place in reversed(range(len(ends))):
-        if len(set(flags[2 * place : 2 * place + 3])) == 1:
-            del ends[place], flags[2 * place : 2 * place + 2]
+            flags += [at, behind]
     return tuple(ends), tuple(flags)
-
-
-def _holds(region: Region, value: Number, is_behind: bool) -> bool:
-    """Whether a number, or what follows right behind it, is in a set of reals."""
-    ends, flags = region
-    for place, end in enumerate(ends):
-        if _equal(value, end):
-            return flags[2 * place + 1 + is_behind]
-        if value < end:
-            return flags[2 * place]
-    return flags[-1]
 
 
 either, common = partial(changed, change=or_), partial(changed, change=and_)

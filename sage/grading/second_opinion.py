@@ -1,4 +1,4 @@
-"""What Math-Verify by itself says of answers in a box: a second opinion, for `sage.grading.audit`.
+"""What Math-Verify by itself says of answers in a box: a second opinion (`sage.evaluation`).
 
 It works in a process of its own, `python -m sage.grading.second_opinion SECONDS`, which answers a
 line of JSON, gold and answer, with a word. An answer that takes more than its seconds of CPU time

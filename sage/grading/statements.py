@@ -71,6 +71,15 @@ _CLOSING = re.compile(
     r"this (?:completes|concludes) [a-z ]+)[.!]*",
     re.IGNORECASE,
 )
+_CHECKED = re.compile(
+    r"(?:(?:I|we)(?: have|'ve)? (?:also |then )?"
+    r"(?:verified|(?:double-|re)?checked|confirmed|tested)|"
+    r"(?:this|it|which) (?:is|was|has been|can be) (?:verified|checked|confirmed)|"
+    r"this (?:satisfies|matches|agrees with|checks out)|(?:verified|checked|confirmed))"
+    r"(?: [a-z,' -]+)?[.!]*",
+    re.IGNORECASE,
+)
+_FAILED = re.compile(r"\b(?:fail\w*|mistak\w*|errors?|contradict\w*|none|only)\b", re.IGNORECASE)
 _ANSWER = re.compile(r"\b(?:answer|solution|result)\b", re.IGNORECASE)
 _NAMING = re.compile(r"=|\\in(?![a-z])")
 _CHOICE = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)
@@ -142,7 +151,7 @@ def stated(raw: str) -> str | None:
     if record := _RECORD.fullmatch(raw.strip()):
         return record[1]
     raw = re.sub(r"<\|\w+\|>\w*", " ", raw.rpartition("#### ")[2])
-    sentences = [s for s in _sentences(raw) if not _CLOSING.fullmatch(s)]
+    sentences = [s for s in _sentences(raw) if not _is_remark(s)]
     boxed = [number for number, sentence in enumerate(sentences) if _BOX.search(sentence)]
     if boxed:  # what stands before the first box is working
         said = " ".join(sentences[boxed[0] :])
@@ -156,6 +165,19 @@ def stated(raw: str) -> str | None:
         claims = answers + claims[last:]
     values = {claim and _NAMING.split(claim)[-1].strip() for _, claim in claims}
     return claims[-1][1] if len(values) == 1 else None
+
+
+def _is_remark(sentence: str) -> bool:
+    """Whether it closes an answer, or only says that it was checked."""
+    if _CLOSING.fullmatch(sentence):
+        return True
+    doubts = (
+        hedges(re.sub(r"\b(?:all|every)\b", "", sentence))
+        or limits(sentence)
+        or _FAILED.search(sentence)
+    )
+    words = sentence.rstrip(".!").split()
+    return bool(_CHECKED.fullmatch(sentence)) and not doubts and not any(map(is_numeral, words))
 
 
 def _unwrapped(text: str) -> str:
@@ -220,8 +242,11 @@ def _boxes(text: str) -> str | None:
         return None
     if not re.fullmatch(r"[.,;:!')\" ]*", behind) and not re.search("[A-Za-z]", behind):
         return None
-    if not speaks(start) and len(held) == 1 and len(start) <= _SHORT:  # 5+7=
-        return tidy(start.lstrip(",; ")) + held[0]
+    if not speaks(start) and len(start) <= _SHORT:
+        if len(held) == 1:  # 5+7=
+            return tidy(start.lstrip(",; ")) + held[0]
+        if _REST.search(start.rstrip("= ")):
+            return None
     return ",".join(dict.fromkeys(held)) or None
 
 

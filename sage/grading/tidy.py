@@ -38,7 +38,10 @@ _PLAIN = {  # full-width forms, and letters and digits in the styles of mathemat
     chr(code): unicodedata.normalize("NFKC", chr(code))
     for code in (*range(0xFF01, 0xFF5F), *range(0x1D7CE, 0x1D800), *range(0x1D400, 0x1D6A4))
 }
-_TABLE = str.maketrans({**_SIGNS, **_FRACTIONS, **_GREEK, **_PLAIN})
+_ORNAMENTS = dict.fromkeys("✅✔✓☑🎉🎊🎯🏆⭐🌟✨👉💡📌🔑📝👍🟢🔹🔸►▶∎\ufe0f", " ")
+"""Signs that praise or point to an answer; ❌ and the like state something."""
+
+_TABLE = str.maketrans({**_SIGNS, **_FRACTIONS, **_GREEK, **_PLAIN, **_ORNAMENTS})
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
@@ -69,47 +72,50 @@ def _with_round_brackets(match: re.Match[str]) -> str:
 
 
 _DOLLAR = r"\$"
+_BOLD = "text(?:bf|it|rm|sf|tt|normal)?|math(?:bf|rm|it|sf|tt)|mbox|emph|underline|boldsymbol|bm"
 
-_REWRITES = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: "^{" + match[0].translate(_SUPERSCRIPTS) + "}"),
-        (r"[₀-₉]+", lambda match: "_{" + match[0].translate(_SUBSCRIPTS) + "}"),
-        (r"([√∛∜]) ?(?:\(([^()]*)\)|(\d+|[a-zA-Z]|\\pi))", _with_root),
+_REWRITES = [  # where a mark is in the text, a pattern and what stands for it
+    (mark, re.compile(pattern), replacement)
+    for mark, pattern, replacement in (
+        ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: "^{" + match[0].translate(_SUPERSCRIPTS) + "}"),
+        ("", r"[₀-₉]+", lambda match: "_{" + match[0].translate(_SUBSCRIPTS) + "}"),
+        ("", r"([√∛∜]) ?(?:\(([^()]*)\)|(\d+|[a-zA-Z]|\\pi))", _with_root),
         (
+            "",
             r"^ *(\\\$|[€£¥]|USD|EUR|GBP) ?(-?[0-9][0-9., ]*(?:\{ ?, ?\}[0-9]+)*) *$",
             lambda match: rf"{match[2]}\text{{ {match[1].replace(_DOLLAR, 'usd')}}}",
         ),
         # A backslash after another ends a matrix row and starts no command.
-        (r"(?<!\\)\\!\s*", ""),
-        (r"(?<!\\)\\[,;:> ]|~|\\h(?:space|phantom) ?\{[^{}]*\}", " "),
-        (r"\\(?:text)?color ?\{[^{}]*\}|\\(?:tag|label)\*? ?\{[^{}]*\}", ""),
-        (r"(?<!\\)\\[()\[\]]|\\?\$", " "),
-        (r"([\[\]])([^\[\](){}]+,[^\[\](){}]+)([\[\]])", _with_round_brackets),
-        (r"\\(?:left|right)(?:\.|(?![a-zA-Z]))|\\[bB]igg?[lrm]?(?![a-zA-Z])", ""),
-        (r"\\(?:display|text|script)style(?![a-zA-Z])|\\limits(?![a-zA-Z])", ""),
-        (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
-        (r"\\(q?quad)(?=[a-zA-Z])", r"\\\1 "),
-        (r"!=", r"\\ne "),
-        (r"\\(?:top|intercal)(?![a-zA-Z])", "T"),
-        (r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"{\\frac{\1}{\2}}"),
-        (r"(?<=\\\\)\[-?[0-9.]+ ?(?:pt|em|ex|mm|cm)\]", ""),
-        (r"\{\s*,\s*\}", ","),
-        (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
-        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
-        (r"(?<![\w)}*])( ?)\*\*(?=[^ *])([^*]+)\*\*(?![\w(*])", r"\1\2"),
-        (r"(?<!\w)__([^_]+)__(?!\w)", r"\1"),
-        (r"\*\*([A-Za-z][A-Za-z :]*)\*\*", r"\1"),
-        (r"(?<=[\w)}])( ?)\*\*\1(-?\w+)", r"^{\2}"),
-        (r"(?<=[\w)}])( ?)\*\*\1(?=\()", "^"),
-        (r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)", r"\\times "),
-        (r";", ","),
-        (r"\s+", " "),
+        ("\\", r"(?<!\\)\\!\s*", ""),
+        ("", r"(?<!\\)\\[,;:> ]|~|\\h(?:space|phantom) ?\{[^{}]*\}", " "),
+        ("\\", r"\\(?:text)?color ?\{[^{}]*\}|\\(?:tag|label)\*? ?\{[^{}]*\}", ""),
+        ("**", r"(?<![\w)}*])( ?)\*\*(?=[^ *])([^*]+)\*\*(?![\w(*])", r"\1\2"),
+        ("__", r"(?<!\w)__([^_]+)__(?!\w)", r"\1"),
+        ("**", r"\*\*([A-Za-z][A-Za-z :]*)\*\*", r"\1"),
+        ("", r"(?<!\\)\\[()\[\]]|\\?\$", " "),
+        ("\\", rf"\\(?:{_BOLD}) ?\{{ ?([-+]?[0-9][0-9.,/]*(?: ?\\?%)?) ?\}}", r"{\1}"),
+        (",", r"([\[\]])([^\[\](){}]+,[^\[\](){}]+)([\[\]])", _with_round_brackets),
+        ("\\", r"\\(?:left|right)(?:\.|(?![a-zA-Z]))|\\[bB]igg?[lrm]?(?![a-zA-Z])", ""),
+        ("\\", r"\\(?:display|text|script)style(?![a-zA-Z])|\\limits(?![a-zA-Z])", ""),
+        ("\\", r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+        ("\\", r"\\(q?quad)(?=[a-zA-Z])", r"\\\1 "),
+        ("!=", r"!=", r"\\ne "),
+        ("\\", r"\\(?:top|intercal)(?![a-zA-Z])", "T"),
+        (r"\over", r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"{\\frac{\1}{\2}}"),
+        ("\\", r"(?<=\\\\)\[-?[0-9.]+ ?(?:pt|em|ex|mm|cm)\]", ""),
+        ("{", r"\{\s*,\s*\}", ","),
+        ("\\", r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
+        ("\\", r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
+        ("**", r"(?<=[\w)}])( ?)\*\*\1(-?\w+)", r"^{\2}"),
+        ("**", r"(?<=[\w)}])( ?)\*\*\1(?=\()", "^"),
+        ("10", r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)", r"\\times "),
+        (";", r";", ","),
+        ("", r"\s+", " "),
     )
 ]
 _LEAD_IN = re.compile(
     r"(?:(?:so|thus|hence|therefore),? )?(?:the )?(?:(?:final|correct) )?"
-    r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?|= ?|#{1,6} |"
+    r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?|= ?|#{1,6} |[→➡➜⇒∴] ?|"
     r"(?:答案|答え|答|解|정답|답|ответ|réponse|respuesta|resposta|risposta|antwort) ?"
     r"(?:[:=]|是|为|為|は|est|es|ist|è|é) ?",
     re.IGNORECASE,
@@ -127,8 +133,9 @@ def tidy(text: str) -> str:
     text = "".join(" " if c.isspace() else c for c in visible).translate(_TABLE)
     if r"\begin" not in text:  # no row of a matrix ends there
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
-    for pattern, replacement in _REWRITES:
-        text = pattern.sub(replacement, text)
+    for mark, pattern, replacement in _REWRITES:
+        if mark in text:
+            text = pattern.sub(replacement, text)
     text = _with_primes(text)
     before = None
     while text != before:  # each turn takes something away

@@ -1,11 +1,12 @@
 """Advantages of the rollouts of a group, from their rewards.
 
 Each is a class that holds its settings and maps rewards `[N, G]` of N prompts to advantages
-`[N, G]`. NaN stands for rollouts that are missing, where prompts have unequal numbers of them, and
-for those that no reward function scored: they are out of the group, and their advantage is 0. The
-first two are what TRL computes in training, which the tests hold against them; the rest is what
-advantages of other papers (`sage.rivals`) are made of. One with `binary` takes rewards of 0 or 1
-alone, for the reason it says.
+`[N, G]`. One that takes a second argument gets `Groups`: single rewards and names of the problems.
+NaN stands for rollouts that are missing, where prompts have unequal numbers of them, and for those
+that no reward function scored: they are out of the group, and their advantage is 0. The first two
+are what TRL computes in training, which the tests hold against them; the rest is what advantages of
+other papers (`sage.rivals`) are made of. One with `binary` takes rewards of 0 or 1 alone, for the
+reason it says.
 """
 
 from __future__ import annotations
@@ -20,6 +21,19 @@ from sage.fields import about
 from sage.method import Tensor
 
 EPSILON = 1e-4
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What is known of N groups besides the sums of their rewards.
+
+    `parts` `[N, G, F]` are the F rewards that count, NaN where a rollout is missing or not scored;
+    their sum over F is the reward. `problems` names the problem of each group, the same whenever
+    it is drawn.
+    """
+
+    parts: Tensor
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -103,3 +103,33 @@ def dose_in_loss(factors: Tensor, others: Tensor, mask: Tensor, beta: float) -> 
     inside = mask.double()
     variance = ((factors.double() - others.double()).square() / 2 * inside).sum() / inside.sum()
     return float(beta * variance.sqrt())
+
+
+def coverage_weights(rewards: Tensor, k: int) -> Tensor:
+    """Weights w with sum_i w_i grad log pi(y_i) an unbiased gradient of pass@k, `[N, G]`.
+
+    `rewards` are 0 or 1. `alignment` is linear in its second argument, and these are its
+    coefficients: where that is log q it is the derivative along q, where it is log pi the gradient.
+    Raises ValueError as `alignment` does.
+    """
+    import torch
+
+    values = torch.zeros_like(rewards, dtype=torch.float64, requires_grad=True)
+    return torch.autograd.grad(alignment(rewards, values, k).sum(), values)[0]
+
+
+def guide_credit(log_factors: Tensor, mask: Tensor, causal: bool) -> Tensor:
+    """Weights of the tokens' scores in an unbiased gradient of E[log q], log q fixed; `[N, G, T]`.
+
+    A token is credited with the log factors from it on, or with all of them where a guide is not
+    `causal`, less the same of the prompt's other completions. That is what the KL term in the
+    reward credits it with (`sage.method.credit.K1InReward`), without its factor of 1 - 1/G. The
+    gradient is the mean over prompts and completions of the sum over tokens.
+    """
+    values = log_factors.double() * mask
+    if causal:
+        values = values.flip(2).cumsum(dim=2).flip(2)
+    else:
+        values = values.sum(dim=2, keepdim=True).expand_as(values)
+    others = (values.sum(dim=1, keepdim=True) - values) / (values.shape[1] - 1)
+    return (values - others) * mask

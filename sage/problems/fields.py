@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sage.fields import Positive, Seed, Strict, about
 from sage.problems import record
-from sage.problems.record import Draft, Kind, Problem, draw_different
+from sage.problems.record import Draft, Problem, draw_different
 
 Title = Annotated[str, about("its name in tables and figures")]
 Count = Annotated[Positive, about("size of the set", unit="problems")]
@@ -43,7 +43,7 @@ class Generated(Strict):
     seed: GeneratorSeed
     split: Split
 
-    problem_kind: ClassVar[Kind] = "number"
+    kind: ClassVar[str]
 
     @abstractmethod
     def draft(self, rng: random.Random, made: int) -> Draft | None:
@@ -64,7 +64,7 @@ class Generated(Strict):
             lambda made: self.draft(rng, made),
             self.count,
             self.split,
-            kind=self.problem_kind,
+            kind=self.kind,
             source=f"sage/{self.source}",
             revision=f"seed {self.seed}",
         )

@@ -10,11 +10,6 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from sage.fields import Distinct, Positive, Seed, Strict
-from sage.problems.fields import Hints, People, Split, Title
-from sage.problems.record import Draft, Problem, draw_different
 
 NAMES = ("Ann", "Bob", "Cat", "Dan", "Eve", "Fay", "Gus", "Hal")
 ROLES = ("knave", "knight")
@@ -81,54 +76,6 @@ def render(puzzle: Puzzle) -> str:
 def render_answer(solution: tuple[bool, ...]) -> str:
     """An assignment as text: ``Ann knight, Bob knave``."""
     return ", ".join(f"{NAMES[i]} {ROLES[value]}" for i, value in enumerate(solution))
-
-
-class KnightsSet(Strict):
-    """Knights and Knaves puzzles with exactly one solution, from this project's generator."""
-
-    source: Literal["knights"]
-    """generated Knights and Knaves puzzles"""
-    title: Title
-    people: Annotated[People, Distinct]
-    """numbers of people; each number is a level of difficulty [people]"""
-    per_size: Positive
-    """puzzles of each number of people [puzzles]"""
-    seed: Seed
-    """seed of the generator [integer]"""
-    split: Split
-    hints: Hints = False
-
-    def size(self) -> int:
-        """How many problems it has."""
-        return self.per_size * len(self.people)
-
-    def problems(self, name: str) -> list[Problem]:
-        """The set, called `name`: different puzzles of one split for each number of people.
-
-        With `hints` each carries what its first person is. Raises ValueError if a number of people
-        does not admit that many.
-        """
-        rng = random.Random(f"{name}/{self.seed}")
-        problems: list[Problem] = []
-        for people in self.people:
-
-            def draw(_: int, people: int = people) -> Draft:
-                puzzle = draw_puzzle(people, rng)
-                hint = render_answer(puzzle.solution[:1]) if self.hints else ""
-                answer = render_answer(puzzle.solution)
-                return Draft(render(puzzle), answer, f"{people} people", hint)
-
-            problems += draw_different(
-                f"{name}-{people}ppl",
-                draw,
-                self.per_size,
-                self.split,
-                digits=3,
-                kind="knights",
-                source="sage/knights",
-                revision=f"seed {self.seed}",
-            )
-        return problems
 
 
 def _draw_statement(speaker: int, people: int, rng: random.Random) -> Statement:

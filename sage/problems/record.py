@@ -10,16 +10,15 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sage.runtime.faults import Damaged, Fault
 from sage.runtime.files import text_sum, write_text_atomic
 
-Kind = Literal["math", "number", "knights", "route"]
-Split = Literal["train", "test"]
+KINDS = ("math", "number", "knights", "route")
+"""How answers are compared, by the tasks of this project; a user's is named `module:Class`."""
 
-STRATIFIED = ("sage/knights", "sage/sums")
-"""Sources whose levels are strata: chosen by the study, each with a fixed number of problems."""
+Split = Literal["train", "test"]
 
 _OPTIONAL = ("hint", "cluster")
 
@@ -41,7 +40,7 @@ class Problem:
 
     `answer` is the gold answer as text: a mathematical expression for kind `math`, a number that
     has to be worked out for kind `number`, an assignment such as ``Ann knight, Bob knave`` for kind
-    `knights`, JSON that holds the map for kind `route`.
+    `knights`, JSON that holds the map for kind `route`, whatever it likes for a user's task.
     `revision` pins where the problem came from: a hub commit, or the generator's seed. `hint` is
     guidance that no prompt holds but that of a second try; `cluster` names what was drawn and has
     several problems, such as a template, a text or a contest. Both may be empty, and are then left
@@ -51,34 +50,25 @@ class Problem:
     problem_id: str
     problem: str
     answer: str
-    kind: Kind
+    kind: str
     level: str
     source: str
     revision: str
     hint: str = ""
     cluster: str = ""
 
-    @property
-    def stratum(self) -> str:
-        """Its level where the generator makes so many problems of each level; else empty."""
-        return self.level if self.source in STRATIFIED else ""
-
     def __post_init__(self) -> None:
         for field in fields(self):
             if not isinstance(value := getattr(self, field.name), str):
                 raise ValueError(f"problem {self.problem_id!r}: {field.name} {value!r} is not text")
-        if self.kind not in get_args(Kind):
+        if self.kind not in KINDS and ":" not in self.kind:
             raise ValueError(
-                f"problem {self.problem_id!r}: kind {self.kind!r}, not one of {get_args(Kind)}"
+                f"problem {self.problem_id!r}: kind {self.kind!r}, not one of {KINDS}, nor "
+                "module:Class"
             )
         for name in ("problem_id", "problem", "answer"):
             if not getattr(self, name).strip():
                 raise ValueError(f"problem {self.problem_id!r}: empty {name}")
-
-
-def readable_gold(answer: str, kind: Kind) -> str:
-    """A gold answer for people to read."""
-    return str(json.loads(answer)["answer"]) if kind == "route" else answer
 
 
 def split_of(text: str) -> Split:

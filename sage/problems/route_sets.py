@@ -1,4 +1,4 @@
-"""Which mazes and routes are drawn: problem sets, and the corpus of a base that walks.
+"""Which mazes are drawn, and the corpus of a base that walks.
 
 Walls with gaps cross a maze, so that heading straight for the goal is not always the way. What
 a route is, and how it is written, says `sage.problems.routes`.
@@ -9,26 +9,22 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from sage.fields import Distinct, Positive, Share, Strict
 from sage.problems.corpus import Worked
-from sage.problems.fields import Generated
-from sage.problems.record import Draft, Kind
 from sage.problems.routes import (
     MAX_SIDE,
     Cell,
     Route,
     Trip,
     detour,
-    gold_answer,
     moves_to,
     render,
     render_cells,
     split_of_trip,
-    turned_alike,
     ways_on,
 )
 
@@ -122,26 +118,6 @@ def walk(trip: Trip, toward: float, rng: random.Random) -> Route:
             onward = [cell for cell in onward if left[cell] == nearest]
         route.append(rng.choice(onward))
     return tuple(route)
-
-
-class RoutesSet(Terrain, Generated):
-    """Routes through small mazes with eight ways to go, from this project's generator.
-
-    An answer is graded by walking it: at most so many moves, no cell twice, none that is closed.
-    The two splits share no maze with start and goal, not even turned or mirrored.
-    """
-
-    source: Literal["routes"]
-    """generated mazes"""
-
-    problem_kind: ClassVar[Kind] = "route"
-
-    def draft(self, rng: random.Random, made: int) -> Draft:
-        """A trip; no two of a set are alike up to turning and mirroring."""
-        trip = draw_trip(self, rng)
-        far = trip.moves - self.spare
-        level = f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}"
-        return Draft(render(trip), gold_answer(trip), level, key=turned_alike(trip))
 
 
 class RoutesCorpus(Terrain):

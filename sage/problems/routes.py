@@ -1,7 +1,7 @@
 """Routes through small mazes: a start, a goal, closed cells, and at most so many moves.
 
 A cell has up to eight neighbours. The answer is a route, graded by walking it
-(`sage.grading.walks`), so it cannot be guessed, and the working is the answer. A cell with several
+(`sage.tasks.routes`), so it cannot be guessed, and the working is the answer. A cell with several
 ways on is a fork: a branch point that is known by construction. Several routes are right, so that
 coverage can be measured of problems and of solutions. The nearest kin are the 17 x 17 mazes of
 MaxRL (arXiv 2602.02710), solved by a model of 4 million parameters; there a crossing of four ways
@@ -171,11 +171,6 @@ def read_gold(answer: str) -> Trip:
     if start is None or goal is None or None in closed:
         raise ValueError(f"the gold answer of a route names no cell: {answer[:80]!r}")
     return Trip(side, frozenset(cell for cell in closed if cell is not None), start, goal, moves)
-
-
-def working_is_the_answer(problem: str, working: str, answer: str) -> bool:
-    """True: a route that was graded as correct has been walked, and there is no other working."""
-    return True
 
 
 def turned_alike(trip: Trip) -> str:

@@ -1,4 +1,4 @@
-"""Problem sets of the world of sums, and the corpus that a tiny base model of it is trained on.
+"""The corpus that a tiny base model of the world of sums is trained on.
 
 A sheet is what `sage.problems.sums` says.
 
@@ -27,8 +27,7 @@ from pydantic import Field, model_validator
 
 from sage.fields import NonNegativeFloat, Share, Strict, about
 from sage.problems.corpus import Worked
-from sage.problems.fields import Generated, Hints
-from sage.problems.record import Draft, split_of
+from sage.problems.record import split_of
 from sage.problems.sums import STRATA, STRATEGIES, Sheet, StrategyName, draw_sheet
 
 Parts = Annotated[int, Field(ge=2, le=8), about("sums on a sheet", unit="sums")]
@@ -42,28 +41,6 @@ FEW = 3
 
 LARGE = 8
 """Sums from here on slip as often as `SumsSlips.large` says."""
-
-
-class SumsSet(Generated):
-    """Sheets of several small sums at once, from this project's generator.
-
-    All sums of a sheet are of one kind, its stratum. The answer is one number with one digit for
-    each sum. The strata take turns.
-    """
-
-    source: Literal["sums"]
-    """generated sheets of sums"""
-    strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(list(STRATA))
-    """kinds of sheets, each named after the strategy that is right there"""
-    parts: Parts = 5
-    hints: Hints = False
-
-    def draft(self, rng: random.Random, made: int) -> Draft:
-        """A sheet of the stratum whose turn it is; its hint is the mark of the strategy."""
-        stratum = self.strata[made % len(self.strata)]
-        sheet = draw_sheet(rng, stratum, self.parts)
-        hint = STRATEGIES[stratum].mark if self.hints else ""
-        return Draft(sheet.text, sheet.answer, stratum, hint)
 
 
 class SumsSlips(Strict):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sage.evaluation.curves import LEVEL
-from sage.rendering.numbers import interval_of_points, minus, p_text, points
+from sage.rendering.numbers import interval_of_points, minus, p_said, points
 
 
 @dataclass(frozen=True)
@@ -99,5 +99,4 @@ def difference_line(
     effect, low, high = (float(ends[end]) for end in ("effect", "low", "high"))
     clear = p < LEVEL and not math.isnan(low)
     kind = "inconclusive" if not clear else "higher" if effect > 0 else "lower"
-    verdict = "" if math.isnan(p) else f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
-    return Line(title, note, effect, low, high, verdict, kind, hollow=runs == 1)
+    return Line(title, note, effect, low, high, p_said(p), kind, hollow=runs == 1)

@@ -1,8 +1,12 @@
-"""Numbers as text for readers."""
+"""Numbers as text for readers: every rounding of effects, ends of intervals, shares and p-values.
+
+A number never reads as a limit that it does not have: 0, a share of 1, p = 0.05 (`rounded`).
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +14,22 @@ NONE = "–"
 """The text for a missing number."""
 
 
+_MOST = 9
+"""The most decimals: what is nearer to a limit is at it, but for the rounding of a computer."""
+
+
+def rounded(value: float, places: int, *limits: float, sign: str = "") -> str:
+    """A number with so many decimals, or as many more as keep it off `limits` that it is not at."""
+    for more in range(places, _MOST):
+        text = f"{value:{sign}.{more}f}"
+        if float(text) not in limits:
+            return text
+    return f"{float(f'{value:.{places}f}') or 0.0:{sign}.{places}f}"  # no minus sign before 0
+
+
 def percent(share: float) -> str:
     """A share as percent with one decimal, without the sign."""
-    return NONE if math.isnan(share) else f"{100 * share:.1f}"
+    return NONE if math.isnan(share) else rounded(100 * share, 1, 0.0, 100.0)
 
 
 def interval(low: float, high: float) -> str:
@@ -27,12 +44,20 @@ def minus(text: str) -> str:
 
 def number_text(value: float, form: str = ".3g") -> str:
     """A number in one of Python's formats; NONE if it is unknown."""
-    return NONE if math.isnan(value) else minus(f"{value:{form}}")
+    if math.isnan(value):
+        return NONE
+    fixed = re.fullmatch(r"(\+?)\.(\d)f", form)
+    return minus(rounded(value, int(fixed[2]), 0.0, sign=fixed[1]) if fixed else f"{value:{form}}")
 
 
 def points(value: float) -> str:
     """A difference of shares in percentage points, with its sign."""
-    return minus(f"{round(100 * value, 1) or 0.0:+.1f}")  # no minus sign before 0
+    return minus(rounded(100 * value, 1, 0.0, sign="+"))
+
+
+def size_of(value: float) -> str:
+    """The size of a difference of shares in percentage points, without a sign."""
+    return points(abs(value)).removeprefix("+")
 
 
 def interval_of_points(low: float, high: float) -> str:
@@ -40,11 +65,22 @@ def interval_of_points(low: float, high: float) -> str:
     return "" if math.isnan(low + high) else f"{points(low)} to {points(high)}"
 
 
+def ends(low: float, high: float, form: str) -> str:
+    """An interval in one of the forms of `number_text`; empty if it is unknown."""
+    known = not math.isnan(low + high)
+    return f"{number_text(low, form)} to {number_text(high, form)}" if known else ""
+
+
 def p_text(p: float) -> str:
     """A p-value, rounded."""
     if math.isnan(p):
         return NONE
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+    return "< 0.001" if p < 0.001 else rounded(p, 3 if p < 0.1 else 2, 0.05)
+
+
+def p_said(p: float) -> str:
+    """A p-value as in ``p = 0.031`` or ``p < 0.001``; empty if it is unknown."""
+    return "" if math.isnan(p) else f"p {'' if p < 0.001 else '= '}{p_text(p)}"
 
 
 def plain_text(value: Any) -> str:
@@ -64,6 +100,13 @@ def grouped(number: float) -> str:
 def times(ratio: float) -> str:
     """A ratio with two digits, such as ``3.5 times`` or ``350 times``."""
     return f"{grouped(float(f'{ratio:.2g}')) if ratio >= 10 else f'{ratio:.2g}'} times"
+
+
+def too_small(share: float) -> str:
+    """A dose, from its share of the least one."""
+    if not share:
+        return "0"
+    return f"{times(1 / share)} too small" if share < 0.95 else "just too small"
 
 
 def duration(seconds: float | None) -> str:

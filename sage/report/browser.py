@@ -19,11 +19,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from sage.evaluation.curves import run_of
-from sage.problems.record import Problem, read_problems, readable_gold
+from sage.problems.record import Problem, read_problems
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
+from sage.tasks import task_of
 
 BUDGET = 1_200_000
 """Bytes of JSON: with figures and tables a page stays below 3 MB, to be sent by mail."""
@@ -207,7 +208,7 @@ def excerpts(
             {
                 "id": problem.problem_id,
                 "text": problem.problem[:longest],
-                "answer": readable_gold(problem.answer, problem.kind)[:longest],
+                "answer": task_of(problem.kind).readable(problem.answer)[:longest],
             }
             for problem in of_set
         ]

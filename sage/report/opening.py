@@ -22,7 +22,7 @@ from sage.exhibits.kind import Findings
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, method_title
-from sage.rendering.numbers import interval, interval_of_points, percent, points, times
+from sage.rendering.numbers import interval, interval_of_points, percent, points, size_of, too_small
 from sage.rendering.table import Cell, Record, Table, points_cell, table_of
 from sage.report.compared import Compared, Difference, compared_methods, direction
 from sage.study import BASE, ResolvedStudy, is_control
@@ -32,9 +32,6 @@ TOLD = 3
 
 OF_CLAIMS = 2
 """The most claims that open a page with a sentence of their own."""
-
-_UNDECIDABLE = ("not-testable", "untested-at-this-dose")
-"""Of lines about claims of which the study's numbers say nothing."""
 
 NAMED = 3
 """The most methods that a sentence names; the summary has all."""
@@ -122,7 +119,7 @@ def _sentences(
         sentences.append(f"With correct working as well it {_changes(compared.working)}.")
     sentences += _untested(study, compared, untested)
     if compared.of_others:
-        sentences += [*_of_others(compared, untested), *_of_controls(compared)]
+        sentences += [*_of_others(compared), *_of_controls(compared)]
     measured = [*compared.of_first.values(), *(one.finding for one in compared.of_others)]
     if measured and all(one.runs == 1 for one in measured):
         sentences.append(f"{compared.once}, so this is true of these runs alone.")
@@ -134,9 +131,9 @@ def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
     said: list[str] = []
     for line in claims:
         method, _, other = line.title.partition(" − ")
-        if compared.first in (method, other) or not line.interval or line.kind in _UNDECIDABLE:
+        if compared.first in (method, other) or not line.interval or line.kind == "not-testable":
             continue
-        known, size = f"(95 % interval {line.interval})", f"{100 * abs(line.effect):.1f} points"
+        known, size = f"(95 % interval {line.interval})", f"{size_of(line.effect)} points"
         place, *more = line.note.removeprefix(f"{line.measure}, ").split("; ", 1)
         on = f" on {'the ' * place.startswith('mean of ')}{place}"
         if line.low <= 0.0 <= line.high:
@@ -151,7 +148,7 @@ def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
 
 
 def _untested(study: ResolvedStudy, compared: Compared, untested: Mapping[str, float]) -> list[str]:
-    """Which guides acted too weakly for anything to be said of them, and by how much."""
+    """Which guides acted too weakly to be tested, and by how much."""
     if not untested:
         return []
     doses = [(method_title(study, name), too_small(share)) for name, share in untested.items()]
@@ -207,7 +204,7 @@ def _changes(findings: Mapping[int, Finding], over: str = "") -> str:
         limits = interval_of_points(one.low, one.high)
         measure = f"pass@{k}{'' if parts else over}"
         if way:
-            size = f"{100 * abs(one.effect):.1f} points"
+            size = f"{size_of(one.effect)} points"
             known = f" ({named}{limits})" if limits else ""
             parts.append(f"{'gains' if way > 0 else 'loses'} {size} of {measure}{known}")
         else:
@@ -217,15 +214,14 @@ def _changes(findings: Mapping[int, Finding], over: str = "") -> str:
     return " but ".join(parts) if apart else listed(parts)
 
 
-def _of_others(compared: Compared, untested: Mapping[str, float]) -> list[str]:
+def _of_others(compared: Compared) -> list[str]:
     """Which other methods have clearly more or less than the first, the largest differences first.
 
-    Controls are judged where there is nothing else; a guide that was not tested is not.
+    Controls are judged where there is nothing else.
     """
     methods = [one for one in compared.judged if not one.control]
     kind, ones = ("method", methods) if methods else ("control", compared.judged)
-    ones = [one for one in ones if one.method not in untested]
-    ones.sort(key=lambda one: -abs(one.above))
+    ones = sorted(ones, key=lambda one: -abs(one.above))
     said, first = [], compared.first
     for k, sign in ((k, sign) for k in compared.ks for sign in (1, -1)):
         clear = [one for one in ones if one.k == k and sign * one.above > 0 and one.clear]
@@ -319,24 +315,17 @@ def summary(
     return table_of("Method", columns, groups, study), caption
 
 
-def too_small(share: float) -> str:
-    """The dose of a guide, from its share of the least one."""
-    if not share:
-        return "0"
-    return f"{times(1 / share)} too small" if share < 0.95 else "just too small"
-
-
 def _verdict(compared: Compared, own: Sequence[Difference], untested: Mapping[str, float]) -> str:
     """What can be said of a method beside the first one."""
     if not own:
         return "not compared"
-    if own[0].method in untested:
-        return f"not tested: dose {too_small(untested[own[0].method])}"
+    method = own[0].method
+    note = f"; dose {too_small(untested[method])}" if method in untested else ""
     if own[0] not in compared.judged:
-        return "one run, not judged"
+        return f"one run, not judged{note}"
     clear = [f"{'more' if one.above > 0 else 'less'} pass@{one.k}" for one in own if one.clear]
     alone = any(one.finding.low > 0 or one.finding.high < 0 for one in own)
-    return ", ".join(clear) or ("may be chance" if alone else "no clear difference")
+    return (", ".join(clear) or ("may be chance" if alone else "no clear difference")) + note
 
 
 def _worked(compared: Compared, chance: pd.DataFrame | None) -> dict[str, float]:

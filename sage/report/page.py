@@ -25,7 +25,6 @@ from markupsafe import Markup
 from sage.claims import CONTRASTS
 from sage.claims.registration import registration
 from sage.claims.view import counted, ledger_view, primary_lines, untested_guides
-from sage.problems.record import readable_gold
 from sage.rendering import markup
 from sage.rendering.labels import method_title
 from sage.rendering.lines import LineStyle, line_styles
@@ -38,6 +37,7 @@ from sage.report.warnings import warnings
 from sage.runtime.common_work import taken_over
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
+from sage.tasks import task_of
 
 TEMPLATE, STYLE = "template.html.j2", "style.css"
 SCRIPTS = ("page.js", "browser.js")
@@ -163,7 +163,7 @@ def rendered(
     )
     environment.filters |= {
         "breakable": markup.breakable,
-        "gold": readable_gold,
+        "gold": lambda answer, kind: task_of(kind).readable(answer),
         "visible": markup.visible,
         "line_key": markup.line_key,
         "beside": partial(beside, page),

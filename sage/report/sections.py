@@ -29,7 +29,7 @@ STUDY_SECTIONS = {
     "theory": ("Theory", "theory", ["figure1", "figure5", "appendix_c", "estimators"]),
     "hyperparameters": (
         "Hyperparameters",
-        "table7 table8 readings",
+        "table7 table8",
         ["table7", "table8", "readings"],
     ),
     "contamination": ("Contamination", "contamination", ["contamination"]),
@@ -57,7 +57,6 @@ class Part:
     anchor: str
     caption: str
     path: str
-    target: str
     table: Table | None = None
     figure: Markup | None = None
     summary: str = ""
@@ -106,7 +105,7 @@ def exhibit_section(
     metrics, shown = content.metrics.get("pass_at_k"), Display(study, name, (), files.paper)
     if parts and metrics is not None and (by_k := kind_of(study, name).at_each_k(shown, metrics)):
         path = files.made.metrics("pass_at_k").as_posix()
-        args = (f"table-{name}_at_each_k", f"{title}: {by_k.caption}", path, "metrics")
+        args = (f"table-{name}_at_each_k", f"{title}: {by_k.caption}", path)
         parts.insert(1, Part(*args, by_k.table, by_k=True))
     case, case_path = content.cases.get(name), (files.measured(study, name) / CASE).as_posix()
     note = ""
@@ -151,7 +150,7 @@ def parts_of(
         if svg := content.figures.get(figure):
             drawn = figure_html(svg, f"svg-{figure}", label, keys)
             short, more = _shortened(caption)
-            parts.append(Part(f"figure-{figure}", short, path, name, figure=drawn, more=more))
+            parts.append(Part(f"figure-{figure}", short, path, figure=drawn, more=more))
         else:
             missing.append(path)
     for table in tables_of(study, name, files.paper):
@@ -159,7 +158,7 @@ def parts_of(
         if document := content.tables.get(table):
             short, more = _shortened(table_heading + document.caption)
             shown, summary = filled(document.table), document.summary
-            parts.append(Part(f"table-{table}", short, path, name, shown, None, summary, more))
+            parts.append(Part(f"table-{table}", short, path, shown, None, summary, more))
         else:
             missing.append(path)
     return sorted(parts, key=lambda part: bool(part.summary)), missing
@@ -230,13 +229,15 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
     sections, shown = [], in_every_report(study)
-    for anchor, (title, target, names) in STUDY_SECTIONS.items():
-        if names[0] not in shown:
+    for anchor, (title, target, every) in STUDY_SECTIONS.items():
+        names = [name for name in every if name in shown]
+        if not names:
             continue
         parts: list[Part] = []
         missing: list[str] = []
         for name in names:
-            heading = f"{label_of(name)}. " if label_of(name) else ""
+            number = label_of(name) if study.study.paper else ""
+            heading = f"{number}. " if number else ""
             label = shows(study, name).contents
             made, lacking = parts_of(study, name, content, files, heading, label, heading)
             parts += map(_folded, made)

@@ -15,7 +15,6 @@ from pydantic_core import to_jsonable_python
 
 from sage.evaluation.curves import ANSWERS, POOLED
 from sage.exhibits.every_report import grading_table
-from sage.problems.own import OwnSet, repeats
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent
@@ -24,6 +23,8 @@ from sage.results import Run
 from sage.runtime.records import differ
 from sage.study import BASE, ResolvedStudy
 from sage.study.models import UNCOUNTED
+from sage.tasks.data import OwnSet, repeats
+from sage.tasks.own import OwnTask
 
 _LIMITS = {
     "truncated": (
@@ -82,7 +83,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
             notices += find(content.metrics[name], study)
     for name, problems in content.problems.items():
         own = study.study.problems[name]
-        if isinstance(own, OwnSet) and (said := repeats(problems)):
+        if isinstance(own, OwnSet | OwnTask) and (said := repeats(problems)):
             notices.append(Notice(f"{own.title}: {said}.", []))
     text = (
         "If all problems have the same result, the interval has no width, but the uncertainty is "

@@ -8,7 +8,7 @@ weighted nor counted.
 
 Its authors have a language model cluster all rollouts of a prompt, and alpha from 0 to 1. Here the
 checker of the working tells strategies apart, for problems whose strategies it knows
-(`sage.problems.working`), and alpha is 1 over right completions only. Second-hand accounts of the
+(`sage.tasks`), and alpha is 1 over right completions only. Second-hand accounts of the
 paper differ on wrong completions; `right_only: false` weighs all.
 """
 

@@ -15,7 +15,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-WITHOUT_EFFECT = ("sage.study", "sage.fields", "sage.results", "sage.runtime")
+WITHOUT_EFFECT = (
+    *("sage.study", "sage.faults", "sage.fields", "sage.named", "sage.results", "sage.runtime"),
+)
 """Modules that do not change a result: they validate settings (the values themselves count), name
 files, or set up a job."""
 

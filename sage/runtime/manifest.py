@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -63,6 +63,10 @@ class Manifest:
             "gpu_utilisation": used.gpu_utilisation,
             **more,
         }
+
+    def anew(self) -> Manifest:
+        """The manifest of the next part of the job, which begins now."""
+        return replace(self, started=time.time(), clock=time.monotonic())
 
     def write(self, path: Path | str, tokens: int | None = None, **more: Any) -> None:
         """Write the manifest to `path` as JSON."""

@@ -46,7 +46,7 @@ class Comparison:
     """What differs between jobs of today, as Snakemake has them, and their records.
 
     `reasons` says of each job, in words, why its products are not what today's settings, code and
-    inputs make; nothing where they are. `unrecorded` are products without a record.
+    inputs make; nothing where they are. `unrecorded` has a product of each job without a record.
     """
 
     reasons: dict[Any, list[str]] = field(default_factory=dict)
@@ -88,12 +88,13 @@ def jobs_folder(folder: Path) -> Path:
 
 @contextmanager
 def recorded(snakemake: Any, settings: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Write the record of a job after its body has succeeded; yields the sums of its inputs.
+    """Write the record of a job that makes files after its body has succeeded; yields the sums of
+    its inputs.
 
     Raises Damaged where weights among them are not as they were written.
     """
     place = os.environ.get(FOLDER)
-    if not place:
+    if not place or not snakemake.output:
         yield {}
         return
     folder, started = Path(place), time.time()
@@ -151,7 +152,7 @@ def compare(jobs: Iterable[Any], folder: Path) -> Comparison:
         if outputs and record_file(job, folder).exists():
             found.reasons[job] = [*_differences(job, outputs, now, folder)]
         elif outputs and all(path.exists() for path in outputs):
-            found.unrecorded.extend(map(str, outputs))
+            found.unrecorded.append(str(outputs[0]))
     return found
 
 

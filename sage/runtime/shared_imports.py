@@ -1,13 +1,12 @@
 """Runs a job in a fork of a process that has made its imports already.
 
-Importing torch, transformers and TRL takes longer than most jobs of a small study. The smoke study
-took 139 s of processor time with shared imports and 445 s without, for 113 jobs: 3 s for each of
-the 104 that share (`snakemake --cores 1 --config study=smoke`, beside the same with
-`SAGE_SHARED_IMPORTS=off`, on two busy cores of an AMD EPYC). A sampling job of the mini study takes
-2 to 7 s (`benchmarks/mini_time.json`), so 3 s are much. The first job of a Snakemake run that asks
-starts a server (`sage.runtime.fork_server`); it and all later ones run in forks of it. The process
-that Snakemake started waits, hands on signals and ends as the fork does. Where that cannot be, the
-job runs in its own process as if this module were not there.
+Importing torch, transformers and TRL takes longer than most jobs of a small study. A sampling job
+of the smoke study took 0.6 s of processor time with shared imports and 8.8 to 9.3 s without
+(`SAGE_SHARED_IMPORTS=off`), on two cores of an AMD EPYC beside some fifteen other processes. In
+`mini` 104 of 116 jobs share. The first job of a Snakemake run that asks starts a server
+(`sage.runtime.fork_server`); it and all later ones run in forks of it. The process that Snakemake
+started waits, hands on signals and ends as the fork does. Where that cannot be, the job runs in its
+own process as if this module were not there.
 """
 
 from __future__ import annotations

@@ -193,9 +193,7 @@ def _watch(parent: psutil.Process, done: threading.Event) -> None:
 def _is_snakemake(process: psutil.Process) -> bool:
     words = _command(process)
     named = {Path(word).name for word in (*words[:1], _program(words))}
-    return bool(named & {"snakemake", "snakemake.py"}) or (
-        bool(named & {"sage-rlvr", COMMAND}) and "watch" not in words
-    )
+    return bool(named & {"snakemake", "snakemake.py", "sage-rlvr", COMMAND})
 
 
 def _program(words: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Drawn completions on disk, shard by shard, so that nothing is drawn twice.
 
-A shard holds consecutive samples of up to 32 problems under one evaluation seed. It is
+A shard holds consecutive samples of up to 16 problems under one evaluation seed, and small ones
+are drawn together. What is drawn of a sample depends on neither (`sage.sampling.interface`). It is
 written whole, with the settings that made it inside, and found again only under the same
 settings and for the same prompts: a killed job goes on behind its last shard, and asking
 later for more samples, seeds or problems draws what is missing. Nothing here is ever deleted
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +40,10 @@ COLUMNS = pa.schema(
 )
 """Columns of a shard: those of a file of samples, less what grading adds."""
 
-_CHUNK = 32  # problems; it does not follow the settings, or more samples would find nothing
+_CHUNK = 16
+"""Problems of a shard. It does not follow the settings, or more samples would find nothing. Few of
+them have room for more samples each, which share a row of the decoder until they differ."""
+
 _METADATA = b"sage"
 
 Sample = tuple[str, int, int]
@@ -78,9 +82,11 @@ class Shards:
         chunks = [ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK)]
         self._chunks = {digest([(i, prompts[i]) for i in chunk])[:12]: chunk for chunk in chunks}
 
-    def missing(self, seeds: Sequence[int], samples: int, size: int) -> list[Shard]:
-        """Shards of about `size` completions that hold what is not on disk yet."""
-        wanted = []
+    def missing(self, seeds: Sequence[int], samples: int, size: int) -> list[list[Shard]]:
+        """Shards that hold what is not on disk yet, as they are drawn together: at most `size`
+        completions, or one shard of about so many."""
+        wanted: list[list[Shard]] = []
+        room = 0
         for name, problems in self._chunks.items():
             block = max(1, size // len(problems))
             for seed in seeds:
@@ -93,33 +99,41 @@ class Shards:
                     ]
                     for _, run in groupby(enumerate(absent), key=lambda at: at[1] - at[0]):
                         indices = [index for _, index in run]
-                        wanted.append(Shard(name, seed, indices[0], indices[-1] + 1))
+                        count = len(indices) * len(problems)
+                        if count > room:
+                            wanted.append([])
+                            room = size
+                        wanted[-1].append(Shard(name, seed, indices[0], indices[-1] + 1))
+                        room -= count
         return wanted
 
-    def draw(self, shards: Sequence[Shard], draw: Draw) -> None:
-        """Draw the given shards one after the other, each on disk before the next begins."""
+    def draw(self, shards: Sequence[Sequence[Shard]], draw: Draw) -> None:
+        """Draw the given shards, some at a time, all on disk before the next begin."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for left_by_a_kill in self._folder.glob(".*.parquet"):
             left_by_a_kill.unlink()
         write_json_atomic(self._folder / "settings.json", self._settings)
-        for number, shard in enumerate(shards, start=1):
-            print(f"shard {number} of {len(shards)}: {shard.file}", flush=True)
-            indices = range(shard.first, shard.last)
-            problems = self._chunks[shard.problems]
-            keys = [(problem, shard.eval_seed, index) for problem in problems for index in indices]
-            rows = [
-                (*key, one.text, one.token_ids, one.n_tokens, one.finish_reason)
-                for key, one in zip(keys, draw(keys), strict=True)
-            ]
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            schema = COLUMNS.with_metadata({_METADATA: self._stamp(shard.problems)})
-            with atomic_file(self._folder / shard.file) as temporary:
-                pq.write_table(
-                    pa.table(columns, schema=schema),
-                    temporary,
-                    compression="zstd",
-                    write_page_checksum=True,
-                )
+        for number, together in enumerate(shards, start=1):
+            keys = [key for shard in together for key in self._samples(shard)]
+            print(f"part {number} of {len(shards)}: {len(keys)} completions", flush=True)
+            drawn = iter(draw(keys))
+            for shard in together:
+                self._write(shard, list(islice(drawn, len(self._samples(shard)))))
+
+    def _samples(self, shard: Shard) -> list[Sample]:
+        indices, problems = range(shard.first, shard.last), self._chunks[shard.problems]
+        return [(problem, shard.eval_seed, index) for problem in problems for index in indices]
+
+    def _write(self, shard: Shard, drawn: Sequence[Completion]) -> None:
+        rows = [
+            (*key, one.text, one.token_ids, one.n_tokens, one.finish_reason)
+            for key, one in zip(self._samples(shard), drawn, strict=True)
+        ]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        schema = COLUMNS.with_metadata({_METADATA: self._stamp(shard.problems)})
+        with atomic_file(self._folder / shard.file) as temporary:
+            table = pa.table(columns, schema=schema)
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     def chunks(self, seeds: Sequence[int], samples: int) -> Iterator[pd.DataFrame]:
         """What is on disk, some problems at a time, with COLUMNS, in the order of the problems.

@@ -1,21 +1,21 @@
 """A study: what it consists of, and how it is read and checked (`reading`)."""
 
 from sage.fields import BASE
-from sage.problems.arithmetic import ArithmeticSet
 from sage.problems.corpus import Corpus
-from sage.problems.knights import KnightsSet
-from sage.problems.sets import ProblemSet
 from sage.study.algorithms import Algorithm, choice_files, is_control
 from sage.study.bases import Architecture, Pretraining, ScratchBase
-from sage.study.choices import REGISTRIES, Choice, Guide
+from sage.study.choices import CHOICES, Choice, Guide
 from sage.study.models import RL, SFT, Draws, Evaluation, LoRA, Model, Sampling
 from sage.study.parsed import StudyError
 from sage.study.reading import load_settings
 from sage.study.types import ResolvedStudy, Settings, Study
+from sage.tasks.arithmetic import ArithmeticSet
+from sage.tasks.knights import KnightsSet
+from sage.tasks.known import ProblemSet
 
 __all__ = [
     "BASE",
-    "REGISTRIES",
+    "CHOICES",
     "RL",
     "SFT",
     "Algorithm",

@@ -1,6 +1,6 @@
 """Methods as data: loss, rewards, advantage, credit, KL, estimator, guide, filter or planner.
 
-What the key of a registry may name is in `sage.study.choices`; here is what goes with what.
+What each of these may name is in `sage.study.choices`; here is what goes with what.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from sage.fields import Name, NonNegativeFloat, PositiveFloat, Strict
-from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
+from sage.study.choices import (
+    CHOICES,
+    Advantage,
+    Choice,
+    Credit,
+    Estimator,
+    Filter,
+    Guide,
+    Planner,
+    Reward,
+)
 
 
 class Algorithm(Strict):
@@ -37,21 +47,21 @@ class Algorithm(Strict):
     """how token losses are averaged: per completion; over the tokens of the local batch; over
     completions times the longest allowed length; over the tokens of the global batch [TRL:
     loss_type]"""
-    rewards: Annotated[list[Annotated[Choice, choice_from("rewards")]], Field(min_length=1)] = (
-        Field(default_factory=lambda: [Choice(kind="correct")])
+    rewards: Annotated[list[Reward], Field(min_length=1)] = Field(
+        default_factory=lambda: [Reward(kind="correct")]
     )
     """what a completion is rewarded for; several are added up"""
-    advantage: Annotated[Choice, choice_from("advantage")] = Choice(kind="group")
+    advantage: Advantage = Advantage(kind="group")
     """how the rewards of a group become advantages [TRL: scale_rewards]"""
-    credit: Annotated[Choice | None, choice_from("credit")] = None
+    credit: Credit | None = None
     """how the advantage of a completion is shared out over its tokens"""
     kl: Literal["none", "reverse", "forward"]
     """direction of the KL term"""
-    estimator: Annotated[Choice | None, choice_from("estimator")] = None
+    estimator: Estimator | None = None
     """how the KL term is estimated at the drawn tokens; none with `none`"""
     kl_coefficient: PositiveFloat | None = None
     """weight of the KL term; `null` takes the model's [per nat; TRL: beta]"""
-    guide: Annotated[Guide | None, choice_from("guide")] = None
+    guide: Guide | None = None
     """what shapes the anchor of the KL term; needs one. `random`, `token` and `branch` alone mean
     the paper's settings"""
     clip_low: PositiveFloat | None = 0.2
@@ -60,16 +70,16 @@ class Algorithm(Strict):
     """probability ratios are clipped above 1 + this; `null` never [ratio; TRL: epsilon_high]"""
     entropy_bonus: NonNegativeFloat = 0.0
     """weight of the policy's entropy in the objective [per nat; TRL: entropy_coef]"""
-    filter: Annotated[Filter | None, choice_from("filter")] = None
+    filter: Filter | None = None
     """which groups are trained on; the others are drawn again"""
-    planner: Annotated[Choice | None, choice_from("planner")] = None
+    planner: Planner | None = None
     """which prompts are drawn further and what is trained on; not with a filter"""
     mask_truncated: bool = False
     """whether completions that were cut off carry no loss [TRL: mask_truncated_completions]"""
 
     def choices(self) -> Iterator[tuple[str, str, Choice]]:
-        """Every choice from a registry: its place, the registry's name, and the choice."""
-        for name in REGISTRIES:
+        """Every choice: its place, its key, and the choice."""
+        for name in CHOICES:
             value = getattr(self, name)
             if isinstance(value, Choice):
                 yield name, name, value
@@ -93,10 +103,9 @@ class Algorithm(Strict):
             if self.fidelity == "released":
                 yield "fidelity 'released' differs in the KL term, but kl is 'none'"
         else:
-            registry = REGISTRIES["estimator"]
-            kind = self.estimator.kind if self.estimator else None
-            if kind is None or registry.find(kind).direction != self.kl:
-                fitting = [k for k in registry.classes if registry.find(k).direction == self.kl]
+            if self.estimator is None or self.estimator.made.direction != self.kl:
+                known, kind = Estimator.family, self.estimator and self.estimator.kind
+                fitting = [k for k in known.classes if known.find(k).direction == self.kl]
                 yield (
                     f"estimator {kind!r} does not go with kl {self.kl!r}; "
                     f"allowed: {', '.join(fitting)}"
@@ -111,31 +120,26 @@ class Algorithm(Strict):
                 yield f"rewards[{index}]: {reward} occurs twice"
         yield "; ".join(
             f"{place}: {choice} {conflict}"
-            for place, _, choice, made in built(self)
-            for conflict in self._conflicts_of(made)
+            for place, _, choice in self.choices()
+            for conflict in self._conflicts_of(choice.made)
         )
 
     def _conflicts_of(self, made: Any) -> Iterator[str]:
         """Why a choice does not go with the others."""
         if hasattr(made, "conflicts"):
             yield from made.conflicts(self)
-        planner = REGISTRIES["planner"].find(self.planner.kind) if self.planner else None
-        if getattr(made, "whole_groups", False) and getattr(planner, "ragged", planner is not None):
+        ragged = self.planner is not None and getattr(self.planner.made, "ragged", True)
+        if getattr(made, "whole_groups", False) and ragged:
             yield f"needs groups of one size, which planner: {self.planner} may not leave"
         kinds = [reward.kind for reward in self.rewards]
         if (reason := getattr(made, "binary", None)) and kinds != ["correct"]:
             yield f"{reason}, so rewards must be [correct] alone, not [{', '.join(kinds)}]"
 
 
-def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:
-    """As `Algorithm.choices`, with what each makes."""
-    for place, name, choice in algorithm.choices():
-        yield place, name, choice, REGISTRIES[name].find(choice.kind)(**choice.settings)
-
-
 def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
     """Why the method does not go with a model's settings of RL, one message each."""
-    for place, _, choice, made in built(algorithm):
+    for place, _, choice in algorithm.choices():
+        made = choice.made
         if hasattr(made, "conflicts_with_run"):
             for conflict in made.conflicts_with_run(rl):
                 yield f"{place}: {choice} {conflict}"
@@ -152,19 +156,19 @@ def is_control(algorithm: Algorithm) -> bool:
 
     A reward that says neither `control` nor `penalty` counts as one for right answers.
     """
-    classes = [REGISTRIES["rewards"].find(reward.kind) for reward in algorithm.rewards]
-    controls = [getattr(c, "control", False) for c in classes if not getattr(c, "penalty", False)]
+    made = [reward.made for reward in algorithm.rewards]
+    controls = [getattr(r, "control", False) for r in made if not getattr(r, "penalty", False)]
     return bool(controls) and all(controls)
 
 
 def needs_hints(algorithm: Algorithm) -> bool:
     """Whether the method draws under the hints of the problems."""
-    return any(getattr(made, "needs_guidance", False) for *_, made in built(algorithm))
+    return any(getattr(one.made, "needs_guidance", False) for *_, one in algorithm.choices())
 
 
 def needs_strategies(algorithm: Algorithm) -> bool:
     """Whether the method asks which strategy a completion follows."""
-    return any(getattr(made, "strategies", False) for *_, made in built(algorithm))
+    return any(getattr(one.made, "strategies", False) for *_, one in algorithm.choices())
 
 
 def choice_files(algorithm: Algorithm) -> list[Path]:
@@ -172,5 +176,5 @@ def choice_files(algorithm: Algorithm) -> list[Path]:
 
     A method's jobs have them as inputs, for no module of the training imports them by name.
     """
-    files = [REGISTRIES[name].files(choice.kind) for _, name, choice in algorithm.choices()]
+    files = [choice.family.files(choice.kind) for *_, choice in algorithm.choices()]
     return sorted(set().union(*files))

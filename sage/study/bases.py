@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from sage.faults import as_written
 from sage.fields import (
     REPOSITORY,
     Name,
@@ -23,7 +24,6 @@ from sage.fields import (
 )
 from sage.problems.corpora import AnyCorpus
 from sage.runtime.files import file_sum
-from sage.study.faults import as_written
 
 
 class Architecture(Strict):

@@ -10,16 +10,16 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 
+from sage.faults import as_written
 from sage.fields import BASE, nearest
 from sage.problems.entries import BenchmarkSet
-from sage.problems.own import FileSet
 from sage.problems.record import DataError
-from sage.problems.working import STRATEGIES
 from sage.study.algorithms import Algorithm, needs_hints, needs_strategies, run_conflicts
 from sage.study.bases import FolderBase, ScratchBase, SharedBase
 from sage.study.exhibit import Surroundings
-from sage.study.faults import as_written
 from sage.study.types import ResolvedStudy, Study
+from sage.tasks.data import FileSet
+from sage.tasks.known import GENERATED
 
 FLOAT32_ADAPTERS = (
     "vLLM's kernels for adapters on a GPU take 16 bits; set `dtype: bfloat16` in the evaluation "
@@ -125,8 +125,8 @@ def _runs(study: ResolvedStudy) -> Iterator[str]:
                     f"{key} draws under hints, but the problems of {model.rl.problems!r} carry "
                     "none; set hints: true there"
                 )
-            if needs_strategies(algorithm) and f"sage/{problems.source}" not in STRATEGIES:
-                known = ", ".join(sorted(source.removeprefix("sage/") for source in STRATEGIES))
+            if needs_strategies(algorithm) and getattr(problems, "strategy", None) is None:
+                known = ", ".join(sorted(n for n, task in GENERATED.items() if task.strategy))
                 yield (
                     f"{key} compares strategies, which are not known of the problems of "
                     f"{model.rl.problems!r}; they are of the sources {known}"

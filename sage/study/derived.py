@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from sage.faults import as_written, mapping
 from sage.fields import nearest
-from sage.study.faults import as_written, mapping
 
 Entries = Mapping[Any, Any]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from sage.faults import as_written, validated
 from sage.fields import BASE, Faults, Name, Strict, unknown
 from sage.study.algorithms import Algorithm
-from sage.study.faults import as_written, validated
 
 if TYPE_CHECKING:
     from sage.study.types import ResolvedStudy

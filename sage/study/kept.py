@@ -72,7 +72,23 @@ class RenamedKind:
             section[key]["kind"] = self.old
 
 
-CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
+@dataclass(frozen=True)
+class DroppedTest:
+    """Claims whose primary test is of a kind that there is no more; `path` leads to the claims."""
+
+    path: str
+    test: str
+
+    def apply(self, dump: dict[str, Any]) -> None:
+        for _, claims, name in list(_matches(dump, self.path)):
+            if claims[name].get("primary", {}).get("test") == self.test:
+                del claims[name]
+
+    def undo(self, dump: dict[str, Any]) -> None:
+        """Nothing: each claim has a sum of its own."""
+
+
+CHANGES: tuple[Dropped | Renamed | RenamedKind | DroppedTest, ...] = (
     RenamedKind("study.exhibits.*", "reading_effects"),
     Renamed("study.readings", "open_choices"),
     RenamedKind("study.exhibits.*", "free_rivals", "cost_free_baselines"),
@@ -89,6 +105,12 @@ CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
     Dropped("study.models.*.rl.watch.truncated_rise", 0.1),
     Renamed("claims.**.row", "method"),
     Renamed("study.claims.**.row", "method"),
+    RenamedKind("study.exhibits.*", "step_times"),
+    DroppedTest("claims.*", "step_time"),
+    DroppedTest("study.claims.*", "step_time"),
+    RenamedKind("study.exhibits.*", "optimum", "reports.early_stopping.optimum:OptimumTable"),
+    RenamedKind("study.exhibits.*", "dose", "reports.dose.dose_grid:DoseFigure"),
+    RenamedKind("study.exhibits.*", "paper_tests", "reports.paper.paper_tests:PaperTests"),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
+from sage.faults import mapping
 from sage.fields import nearest
 from sage.study.algorithms import Algorithm
-from sage.study.faults import mapping
 from sage.study.models import RL, SFT, Evaluation
 from sage.study.types import ResolvedStudy
 

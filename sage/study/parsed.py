@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sage.study.faults import as_written
+from sage.faults import as_written
 
 Place = tuple[str, int]
 """A file and a line of it."""

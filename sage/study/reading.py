@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from sage.faults import listed, mapping, type_faults, validated
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
 from sage.runtime.files import text_sum
@@ -22,7 +23,6 @@ from sage.study.algorithms import Algorithm
 from sage.study.conflicts import conflicts, exhibit_conflicts
 from sage.study.derived import of_their_own, whole_methods
 from sage.study.exhibit import KINDS, Exhibit
-from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.models import Model
 from sage.study.open_choices import with_answers
 from sage.study.parsed import StudyError
@@ -69,8 +69,9 @@ def load_study(
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
-    # For classes in files beside the study and what it extends.
-    import_from(*(file.parent for file in (written.file, *lineage(study, config_folder))))
+    # For classes in files beside the study and what it extends, or in the repository's.
+    files = (written.file, *lineage(study, config_folder))
+    import_from(*(file.parent for file in files), config_folder.parent)
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)

@@ -18,13 +18,13 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Seri
 from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
 from sage.problems.entries import Benchmark, BenchmarkSet
-from sage.problems.sets import ProblemSet
 from sage.results import Results, Run
 from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import RL, Evaluation, Model
 from sage.study.watch import Watch
+from sage.tasks import ProblemSet
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
 """An exhibit of any kind that the validation context knows."""
@@ -54,7 +54,11 @@ SAGE = Paper(
     year=2026,
     arxiv="2605.18864",
 )
-"""The paper of this project's own studies."""
+"""The paper that this project is about; a study writes `paper: sage`."""
+
+
+def _known_paper(asked: Any) -> Any:
+    return SAGE if asked == "sage" else asked
 
 
 class Study(Strict):
@@ -74,8 +78,12 @@ class Study(Strict):
     """heading of the report"""
     notice: str = ""
     """what the numbers do and do not show; stands at the top of the report"""
-    paper: Paper | None = SAGE
-    """the paper that the report names; `null` for a study that reproduces none"""
+    paper: Annotated[
+        Paper | None,
+        BeforeValidator(_known_paper, json_schema_input_type=Paper | Literal["sage"] | None),
+    ] = None
+    """the paper that the study reproduces, `sage` for that of this project: the report names it and
+    shows its theory, its numbering and its estimator"""
     claims: Annotated[
         Annotated[str, Field(pattern="\\.ya?ml$"), Tag("file")]
         | Annotated[dict[Name, AskedClaim], Tag("dict")],
@@ -140,9 +148,6 @@ class Settings(Strict):
     """what `snakemake compare --cores 1` compares the run with: the results folder of a finished
     study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV file; no other file
     is read [path]"""
-    card: Literal["h100", "h200", "a100", "l40s", "rtx4090", "rtx3090"] | None = None
-    """a GPU that `sage-rlvr plan` gives times and memory for; `--card` for short. It changes no
-    result"""
     pretrain: Literal["kept", "again"] = "kept"
     """whether a base from scratch that comes with the repository (`config/bases`) is taken, or made
     again; the weights are the same on the same machine"""
@@ -198,6 +203,11 @@ class ResolvedStudy(Strict):
             entry = self.benchmarks[settings.benchmark]
             return {**settings.model_dump(), "entry": entry.model_dump()}
         return settings.model_dump()
+
+    def trained_strata(self, model: str) -> list[str]:
+        """The strata of the problems that RL trains the model on; none where they have none."""
+        rl = self.model(model).rl
+        return list(self.problem_set(rl.problems).get("strata") or ()) if rl else []
 
     def methods(self, model: str) -> list[str]:
         """Methods of the model's main table: `base` first, then its methods."""

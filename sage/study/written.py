@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from sage.faults import as_written, inside, is_model, listed, mapping, members
 from sage.fields import nearest
-from sage.study.faults import as_written, inside, is_model, listed, mapping, members
 from sage.study.models import Model
 from sage.study.parsed import Place, Section, StudyError, parsed, placed
 from sage.study.types import AskedClaim, Study

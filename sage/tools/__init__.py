@@ -1,4 +1,4 @@
-"""What people run beside a study: plan, check, watch, compare, verify and archive."""
+"""What people run beside a study: plan, check, compare, verify and archive."""
 
 import argparse
 
@@ -12,8 +12,10 @@ def parser_of(command: str, described: str | None) -> argparse.ArgumentParser:
     )
 
 
-def add_data(parser: argparse.ArgumentParser, told: str, required: bool = True) -> None:
+def add_data(
+    parser: argparse.ArgumentParser, told: str, required: bool = True, *alias: str
+) -> None:
     """The arguments for problems of one's own: where they are (as `told`), and their columns."""
-    parser.add_argument("--data", required=required, help=told)
+    parser.add_argument("--data", *alias, required=required, help=told)
     parser.add_argument("--problem", metavar="COLUMN", help="the column of the problems")
     parser.add_argument("--answer", metavar="COLUMN", help="the column of the answers")

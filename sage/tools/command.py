@@ -25,7 +25,7 @@ TARGETS = {
     "run": "make all results of a study, and its report",
     "report": "the same as run",
     "report_partial": "make a page of the results so far, also while the study runs",
-    "plan": "print what a study costs: jobs, tokens, hours, disk, memory; --card h100 for a GPU",
+    "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
     "check": "print what this machine lacks for a study",
     "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
     "a finished study with a kept run: compare STUDY FOLDER",
@@ -38,7 +38,6 @@ TARGETS = {
 
 MODULES = {
     "studies": "list the studies: title, time, jobs",
-    "watch": "show the progress of a running study",
     "eval": "sample models on your own problems and make a page: eval MODEL --data problems.csv",
     "new": "write a study of your own model and problems",
     "grade": "grade completions from files, whatever program made them",
@@ -93,8 +92,6 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
             if "=" not in value:
                 raise Usage(f"--set {value}: must be KEY=VALUE, such as --set rl.steps=10")
             overrides.append(value)
-        elif command == "plan" and (word == "--card" or word.startswith("--card=")):
-            config.append(f"card={word.partition('=')[2] or (waiting.pop(0) if waiting else '')}")
         elif word in ("--config", "-C"):
             while waiting and not waiting[0].startswith("-"):
                 config.append(_config(waiting.pop(0)))
@@ -234,7 +231,7 @@ def _main(words: list[str]) -> int:
             compared: int = import_module("sage.tools.compare_samples").main(words[1:])
             return compared
         if command in MODULES:
-            if command in ("eval", "watch") and not {"--help", "-h"} & {*words}:
+            if command == "eval" and not {"--help", "-h"} & {*words}:
                 _at_home()
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status

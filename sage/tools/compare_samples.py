@@ -26,6 +26,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +37,21 @@ from sage.evaluation.columns import MEANING
 from sage.evaluation.comparisons import adjusted, average, comparisons_table
 from sage.evaluation.curve_bands import CurveBand, bands_of
 from sage.evaluation.curves import NO_SEED, POOLED
-from sage.evaluation.foreign_samples import MODEL, READ, Method, one_cluster, read_methods
+from sage.evaluation.foreign_samples import (
+    MODEL,
+    READ,
+    Method,
+    one_each,
+    other_ids,
+    read_methods,
+)
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
+from sage.rendering.numbers import interval_of_points, p_text, percent, points, size_of
 from sage.tools import parser_of
+from sage.tools.pairing import basis, count_text, numbers_text, pairing, shown_k
 
 ALONE = "no interval from a single problem or cluster"
-
-NAMED = 3
-"""Files that are named; of more the number is told."""
 
 
 def compare(
@@ -58,7 +66,12 @@ def compare(
     """
     _refuse_unpaired(list(methods.values()))
     joined = pd.concat([method.counts for method in methods.values()], ignore_index=True)
-    clusters = one_cluster(joined, MODEL)
+    clusters = one_each(joined, "cluster", MODEL)
+    contents = [
+        (*place, text, m.name) for m in methods.values() for place, text in m.contents.items()
+    ]
+    named = ["benchmark", "problem_id", "content", "algorithm"]
+    one_each(pd.DataFrame(contents, columns=named), "content", MODEL)
     keys = zip(joined["benchmark"], joined["problem_id"], strict=True)
     joined = joined.assign(cluster=[clusters.get(key, "") for key in keys])
     try:
@@ -66,7 +79,9 @@ def compare(
     except ValueError as error:
         columns = {method.columns[0]: name for name, method in methods.items()}
         if len(columns) == 1:
-            raise
+            ids = [method.counts["problem_id"] for method in methods.values()]
+            hints = (other_ids(*pair) for pair in combinations(ids, 2))
+            raise ValueError(f"{error}{next(filter(None, hints), '')}") from error
         told = ", ".join(f"{column} of {name}" for column, name in columns.items())
         raise ValueError(
             f"{error}. Problems are read from the columns {told}; name one that all have with "
@@ -104,9 +119,9 @@ def without_unscored(methods: Mapping[str, Method]) -> dict[str, Method]:
         counts = method.counts[[key not in left_out for key in keys]]
         if counts.empty:
             raise ValueError(f"{name}: every problem has a sample without a verdict")
-        note = f"left out: {_count(len(left_out), 'problem')} with a sample without a verdict"
+        note = f"left out: {count_text(len(left_out), 'problem')} with a sample without a verdict"
         notes = (*method.notes, *([note] if left_out else []))
-        kept[name] = Method(name, counts, method.files, method.seeds, {}, method.columns, notes)
+        kept[name] = replace(method, counts=counts, unscored={}, notes=notes)
     return kept
 
 
@@ -124,7 +139,7 @@ def _refuse_unpaired(methods: Sequence[Method]) -> None:
             seedless, other = (one, two) if two.seeds else (two, one)
             runs = sorted({*seedless.counts["train_seed"]})
             if other.seeds and not seedless.seeds and runs != [NO_SEED]:
-                seeds = _numbers(sorted({*other.counts["train_seed"]}))
+                seeds = numbers_text(sorted({*other.counts["train_seed"]}))
                 raise ValueError(
                     f"{other.name} has the seeds {seeds}, and the {len(runs)} runs of "
                     f"{seedless.name} have none, so they cannot be paired; add a column `seed`, or "
@@ -134,76 +149,6 @@ def _refuse_unpaired(methods: Sequence[Method]) -> None:
 
 def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(name or "one without a name" for name in names)
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def basis(method: Method, benchmark: str) -> str:
-    """What a method's numbers on a benchmark rest on: samples, runs, files, verdicts lacking."""
-    own = method.counts[method.counts["benchmark"] == benchmark]
-    runs = sorted({*map(int, own["train_seed"])})
-    if runs == [NO_SEED]:
-        trained = "1 run without a seed"
-    elif method.seeds:
-        trained = f"{_count(len(runs), 'run')} (seed{'s' * (len(runs) > 1)} {_numbers(runs)})"
-    else:
-        trained = f"{len(runs)} runs without seeds, numbered in the order of their files"
-    files = [file.name for file in method.files]
-    where = ", ".join(files) if len(files) <= NAMED else f"{len(files)} files"
-    least, most = int(own["n_samples"].min()), int(own["n_samples"].max())
-    each = f"{least}" if least == most else f"{least} to {most}"
-    parts = [f"{_count(each, 'sample')} of each problem", trained, f"from {where}"]
-    lacking = sum(n for (name, _), n in method.unscored.items() if name == benchmark)
-    if lacking:
-        total = int(own["n_samples"].sum())
-        parts.append(f"{lacking} of {total} samples have no verdict and count as wrong")
-    if not {method.columns[0]} <= {"problem", "problem_id"} or method.columns[1] != "correct":
-        parts.append("by its columns {} and {}".format(*method.columns))
-    return "; ".join([", ".join(parts), *method.notes])
-
-
-def _count(number: int | str, thing: str) -> str:
-    return f"{number} {thing}{'s' * (str(number) != '1')}"
-
-
-def pairing(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
-    """Which runs a difference is of, where it is not of all runs of both; "" if it is.
-
-    `row` is a row of the differences, `curves` those of its benchmark and k.
-    """
-    runs = zip(curves["algorithm"], curves["train_seeds"], strict=True)
-    seeds = {name: list(map(int, own)) for name, own in runs}
-    one, two = (seeds[row[name]] for name in ("algorithm", "other"))
-    common = [*map(int, row["train_seeds"])]
-    for name, own, other in ((row["algorithm"], one, two), (row["other"], two, one)):
-        if own == [NO_SEED] and len(other) > 1:
-            return f", of {name}'s one run and each run of the other"
-    if one == two == common or NO_SEED in (*one, *two):
-        return ""
-    alone = [
-        f"{row[name]} also has {_numbers(left)}"
-        for name, own in (("algorithm", one), ("other", two))
-        if (left := sorted(set(own) - set(common)))
-    ]
-    return f", of run{'s' * (len(common) > 1)} {_numbers(common)} of both ({'; '.join(alone)})"
-
-
-def shown_k(curves: pd.DataFrame, k: int | None) -> list[int]:
-    """1 and `k`; if it is None, the largest power of two with 2k samples of each problem.
-
-    `curves` are those of one benchmark. Raises ValueError for a k that a method does not have.
-    """
-    n = int(curves["n_samples"].min())
-    ks = sorted({1, 2 ** max((n // 2).bit_length() - 1, 0) if k is None else k})
-    known = {one for one in curves["k"] if one <= n}
-    if missing := set(ks) - known:
-        raise ValueError(
-            f"--k {missing.pop()}: with {n} samples of a problem it can be "
-            f"{_numbers(sorted(known))}"
-        )
-    return ks
 
 
 def lines(
@@ -218,7 +163,7 @@ def lines(
         first, ks = of_benchmark.iloc[0], shown_k(of_benchmark, k)
         units = f" ({first['units']} clusters)" if first["units"] != first["n_problems"] else ""
         title = benchmark or "All problems"
-        yield f"{title}: {_count(int(first['n_problems']), 'problem')}{units}"
+        yield f"{title}: {count_text(int(first['n_problems']), 'problem')}{units}"
         for name, method in methods.items():
             if benchmark in set(method.counts["benchmark"]):
                 yield f"  {name}: {basis(method, benchmark)}"
@@ -226,9 +171,12 @@ def lines(
                 yield f"  {name}: was not evaluated on it"
         of_k = of_benchmark[of_benchmark["k"].isin(ks)]
         for row in of_k.to_dict("records"):
-            ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-            runs, ends = _count(len(row["train_seeds"]), "run"), ends if row["units"] > 1 else ALONE
-            value = f"{100 * row['value']:.1f} %"
+            ends = f"{percent(row['low'])} to {percent(row['high'])}"
+            runs, ends = (
+                count_text(len(row["train_seeds"]), "run"),
+                ends if row["units"] > 1 else ALONE,
+            )
+            value = f"{percent(row['value'])} %"
             yield f"  {row['algorithm']} ({runs}): pass@{row['k']} {value} ({ends})"
         if differences is None:
             continue
@@ -256,14 +204,17 @@ def falls_below(one: str, other: str, band: CurveBand) -> str:
 
 
 def _difference(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:
-    value, low, high, least = (100 * row[name] for name in ("value", "low", "high", "detectable"))
-    head = f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {value:+.1f} points "
+    known, least = points(row["value"]), row["detectable"]
+    head = f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {known} points "
     if row["units"] == 1:
         return f"{head}({ALONE})"
+    head += f"({interval_of_points(row['low'], row['high'])}), "
+    if row["n_tests"] == 0:
+        return f"{head}no test: both have the same right samples of every problem"
     return (
-        f"{head}({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, "
-        f"after Holm {row['p_holm']:.3g} (of {row['n_tests']}); detectable "
-        + (f"{least:.1f}" if least <= 100 else "none")
+        f"{head}p {p_text(row['p'])}, "
+        f"after Holm {p_text(row['p_holm'])} (of {row['n_tests']}); detectable "
+        + (size_of(least) if least <= 1 else "none")
         + (", for these single runs alone" if row["n_seeds"] == 1 else "")
         + pairing(row, curves)
     )

@@ -2,11 +2,16 @@
 
     sage-rlvr dose MODEL --data problems.csv
     sage-rlvr dose MODEL --data problems.csv --guide branch --ratio 1 --threshold 0.8 --beta 0.2
+    sage-rlvr dose MODEL --data test.csv --train train.csv
 
 MODEL is the checkpoint from which RL would start (a folder, or OWNER/NAME of the hub), and the
 problems are not those of training. Completions are drawn with the prompt of training and graded; a
 quarter of them first, as a pilot. All is kept in the folder --out: a run that was stopped goes on,
 and another guide, beta or k on the same completions takes seconds.
+
+With `--train`, what a step of RL on those problems would do to pass@k of `--data` (also: `--eval`)
+is measured too, from gradients (`sage.evaluation.transfer`): helps, harms, cannot be told, or too
+weak.
 """
 
 from __future__ import annotations
@@ -19,18 +24,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+if TYPE_CHECKING:
+    from sage.evaluation.guide_dose import Read
+
 from sage.fields import BASE, REPOSITORY
-from sage.problems.own import FileSet
 from sage.problems.record import DataError, Problem
 from sage.rendering.numbers import NONE, duration, interval_of_points, number_text, percent, points
 from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
-from sage.study.choices import REGISTRIES, Guide
+from sage.study.choices import Guide
 from sage.study.models import Draws
+from sage.tasks.data import FileSet
 from sage.tools import add_data, parser_of
 from sage.tools.new import problem_set
 
@@ -44,16 +52,28 @@ BATCH = 120
 """Completions that are drawn together, after which the progress bar moves."""
 
 
-def drawn(given: argparse.Namespace, base: Path) -> tuple[list[Problem], pd.DataFrame]:
-    """The problems and their graded completions by the checkpoint `base`; the pilot is printed."""
+OWN = "own"
+"""The name of the evaluation problems among what is kept."""
+
+TRAINED = 20
+"""Problems of training by default, a third of those of evaluation: RL's are alike."""
+
+
+def drawn(
+    given: argparse.Namespace, base: Path, file: str, count: int, name: str
+) -> tuple[list[Problem], pd.DataFrame]:
+    """`count` problems of `file` and graded completions by the checkpoint `base`.
+
+    They are kept under `name`; of the evaluation's, called own, the pilot is printed.
+    """
     from sage.evaluation.guide_dose import spaced
     from sage.evaluation.snapshots import SnapshotSampler
     from sage.runtime.manifest import Manifest
     from sage.runtime.tables import read_frame
 
-    asked = problem_set(given.data, given.problem, given.answer, Path())
-    problems = FileSet.model_validate({"title": "", **asked}).problems("own")
-    chosen = spaced(problems, given.problems)
+    asked = problem_set(file, given.problem, given.answer, Path())
+    problems = FileSet.model_validate({"title": "", **asked}).problems(name)
+    chosen = spaced(problems, count)
     sampling = {"temperature": given.temperature, "max_tokens": given.max_tokens}
     sizes = {"shard_size": SHARD, "batch_size": BATCH}
     settings = {"samples": given.samples, "seeds": [0], "sampling": sampling, **sizes}
@@ -65,12 +85,12 @@ def drawn(given: argparse.Namespace, base: Path) -> tuple[list[Problem], pd.Data
             settings=Draws.model_validate({**settings, "samples": samples}),
             device=given.device,
             model="model",
-            benchmark="own",
+            benchmark=name,
             shards=given.out / "samples",
             manifest=Manifest(settings, 1, time.time()),
         )
         frame = read_frame(sampler.samples(None, BASE, 0, 0))
-        if samples < given.samples:
+        if samples < given.samples and name == OWN:
             print(pilot(frame, given.samples, time.time() - started), flush=True)
     return chosen, frame
 
@@ -100,7 +120,7 @@ def pilot(frame: pd.DataFrame, samples: int, seconds: float) -> str:
 
 def guide_of(given: argparse.Namespace) -> Guide:
     """The guide that the command line asks for. Raises ValueError for a setting it lacks."""
-    known = {field.name for field in fields(REGISTRIES["guide"].find(given.guide))}
+    known = {field.name for field in fields(Guide.family.find(given.guide))}
     named = {"ratio": given.ratio, "threshold": given.threshold}
     asked = {name: value for name, value in named.items() if value is not None}
     if lacking := [name for name in asked if name not in known]:
@@ -185,12 +205,55 @@ def facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def transferred(
+    given: argparse.Namespace, base: Path, test: Read, guide: Guide
+) -> list[dict[str, Any]]:
+    """Rows of `transfer` from the problems of `--train` to those of `test`."""
+    import torch
+
+    from sage.evaluation.guide_dose import completions, read_completions
+    from sage.evaluation.transfer import transfer
+    from sage.policies import load_policy
+
+    problems, samples = drawn(given, base, given.train, given.train_problems, "train")
+    where = (given.temperature, given.device, given.out / "signals")
+    train = read_completions(base, problems, samples, *where)
+    model = load_policy(base, None, torch.float32, given.device)
+    taught, asked = completions(train, guide), completions(test, guide)
+    return transfer(model, taught, asked, given.k, given.temperature)
+
+
+def moved(rows: Sequence[dict[str, Any]], beta: float, k: int) -> list[tuple[str, str]]:
+    """The transfer of each part of the evaluation problems, as (term, text).
+
+    In what the reward's own gradient does to all of them, for gradients have no unit of their own.
+    """
+    unit = abs(rows[0]["reward"]) / beta or math.nan
+
+    def said(row: dict[str, Any], name: str) -> str:
+        ends = [row[name + end] / unit for end in ("", "_low", "_high")]
+        value, low, high = (number_text(end, "+.2g") for end in ends)
+        return f"{value} ({low} to {high})"
+
+    return [
+        (
+            f"Transfer to {row['part']} ({row['problems']} problems)",
+            f"{said(row, 'transfer')} of pass@{k}, {said(row, 'transfer_1')} of pass@1, where the "
+            f"reward moves pass@{k} {number_text(row['reward'] / beta / unit, '+.2g')}; "
+            f"guides that say nothing {number_text(row['placebo_mean'] / unit, '+.2g')} ± "
+            f"{number_text(row['placebo_sd'] / unit, '.2g')} (z {number_text(row['z'], '+.2g')})",
+        )
+        for row in rows
+    ]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Draw, grade, read and print; 1 and a message for what cannot be measured."""
     parser = parser_of("dose", __doc__)
     parser.add_argument("model", help="a folder, or OWNER/NAME of the hub")
-    add_data(parser, "the problems: .csv, .jsonl or .parquet")
-    guides = [name for name in REGISTRIES["guide"].classes if name != "learned"]
+    add_data(parser, "the problems: .csv, .jsonl or .parquet", True, "--eval")
+    guides = [name for name in Guide.family.classes if name != "learned"]
+    parser.add_argument("--train", help="problems that RL would train on: measures the transfer")
     parser.add_argument("--guide", default="branch", choices=guides)
     parser.add_argument("--ratio", type=float, help="of the branch guide (default: 0.3)")
     parser.add_argument("--threshold", type=float, help="of it, in nats (default: 1.2)")
@@ -198,6 +261,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--beta", type=float, default=0.05, help="the KL coefficient")
     parser.add_argument("--k", type=int, default=8, help="alignment is with pass@k (default: 8)")
     parser.add_argument("--problems", type=int, default=60)
+    told = f"of --train (default: {TRAINED})"
+    parser.add_argument("--train-problems", type=int, default=TRAINED, metavar="N", help=told)
     parser.add_argument("--samples", type=int, default=16, help="of each problem (default: 16)")
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS)
     parser.add_argument("--temperature", type=float, default=1.0, help="that of training")
@@ -212,26 +277,32 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError(f"--k {given.k}: must be from 1 to {most}, below --samples")
         if not 0 < given.beta < math.inf:
             raise ValueError(f"--beta {given.beta:g}: must be above 0")
-        if given.problems < 1:
-            raise ValueError(f"--problems {given.problems}: must be 1 or more")
+        if min(given.problems, given.train_problems) < 1:
+            raise ValueError("--problems and --train-problems must be 1 or more")
         if given.device != "cpu" and not torch.cuda.is_available():
             raise ValueError(f"--device {given.device}: torch sees no GPU here; use cpu")
         guide, started = guide_of(given), time.time()
         given.out.mkdir(parents=True, exist_ok=True)
         base = base_of(given.model, given.out)
-        problems, samples = drawn(given, base)
+        problems, samples = drawn(given, base, given.data, given.problems, OWN)
         from sage.evaluation.guide_dose import measured, read_completions
-        from sage.exhibits.guide_dose import sentence_of
+        from sage.exhibits.guide_dose import expected, sentence_of
         from sage.tools.dose_page import write_page
 
         where = (given.temperature, given.device, given.out / "signals")
         read = read_completions(base, problems, samples, *where)
         found = measured(read, guide, given.beta, given.k)
         told = sentence_of(found.row)
-        for term, text in facts(found.row):
+        terms = facts(found.row)
+        if given.train:
+            rows = transferred(given, base, read, guide)
+            told = expected(rows, given.beta, given.k, found.row["dose_reward"])
+            terms += moved(rows, given.beta, given.k)
+        told = told[0].upper() + told[1:]
+        for term, text in terms:
             print(f"{term}: {text}")
-        print(told[0].upper() + told[1:])
-        write_page(given.model, guide, found, read, facts(found.row), given.out / "dose.html")
+        print(told)
+        write_page(given.model, guide, found, read, terms, told, given.out / "dose.html")
     except (DataError, Fault, ValueError, OSError) as error:
         print(f"sage-rlvr dose: {error}", file=sys.stderr)
         return 1

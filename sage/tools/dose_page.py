@@ -9,13 +9,13 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from sage.evaluation.guide_dose import Measured, Read
-from sage.exhibits.guide_dose import DEFINITIONS, sentence_of
+from sage.exhibits.guide_dose import DEFINITIONS
 from sage.rendering import style
 from sage.rendering.lines import PALETTE
 from sage.report.loader import read_sources
 from sage.report.page import rendered
 from sage.runtime.files import write_text_atomic
-from sage.study.choices import REGISTRIES, Guide
+from sage.study.choices import Guide
 from sage.tools.samples_page import REPORTS, drawn
 
 TEMPLATE = "dose.html.j2"
@@ -58,21 +58,21 @@ def write_page(
     found: Measured,
     read: Read,
     facts: Sequence[tuple[str, str]],
+    told: str,
     page: Path,
 ) -> None:
     """One self-contained page, in the style of a study's."""
-    made = asdict(REGISTRIES["guide"].find(guide.kind)(**guide.settings))
+    made = asdict(guide.made)
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in made.items()]
     settings.append(f"clamp {guide.clamp[0]:g} to {guide.clamp[1]:g}")
     settings.append(f"β {found.row['kl_coefficient']:g}")
-    told = sentence_of(found.row)
     label = "alignment against k, and log q against length; the numbers are in the table below"
     text = rendered(
         TEMPLATE,
         read_sources(REPORTS),
         page,
         title=f"{guide.kind.capitalize()} guide on {Path(model).name}",
-        sentence=told[0].upper() + told[1:],
+        sentence=told,
         settings=", ".join(settings),
         facts=facts,
         figure=drawn(lambda: figure(found, read), "dose", label, {}),

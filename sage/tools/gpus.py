@@ -1,9 +1,8 @@
-"""What is known of GPUs before a job runs there: published figures, measured speeds, memory.
+"""What is known of GPUs before a job runs there: measured speeds, and memory.
 
-`speeds.json` beside this file has what was measured, an entry for each card, stage, engine and
-size. A speed elsewhere is estimated: the measured share of what the card's published figures allow
-is taken to another size or card. Memory is counted from the shape of a model. `plan` and `check`
-show both, and say which number is an estimate.
+`speeds.json` beside this file has what was measured, an entry for each GPU, stage, engine and size.
+Memory is estimated from the shape of a model. `plan` and `check` show both, and say which number is
+an estimate.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from sage.results import Results
 from sage.runtime.devices import OF_TRAINER, OF_VLLM
@@ -30,14 +27,8 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 TRAINED = {"adamw": 16, "adamw_8bit": 10}
 """Bytes of a weight that is trained: itself and its gradient in float32, and what AdamW keeps."""
 
-NEAR = 4.0
-"""A model with more than so many times the weights of a measured one, or fewer, has no estimate."""
-
 EXACT = 1.1
 """Within this factor of a measured model's weights a speed counts as measured."""
-
-TOGETHER = 256
-"""Completions that are sampled together where the study does not say how many."""
 
 PROMPT = 256
 """Tokens of a prompt that estimates of memory count."""
@@ -49,28 +40,6 @@ KEPT_HIDDEN, KEPT_MLP = 20, 8
 """Numbers that a layer keeps of a token for the backward pass, as multiples of its width and of its
 MLP's: twice those of Qwen2's operations. The factor of two was fitted to twelve runs of SmolLM2 in
 float32 on an H100, and not tried on others."""
-
-
-@dataclass(frozen=True)
-class Card:
-    """A GPU as published: bytes a second, products of bfloat16 a second (dense, summed in
-    float32), bytes of memory."""
-
-    title: str
-    bandwidth: float
-    flops: float
-    memory: float
-
-
-CARDS = {
-    "h100": Card("NVIDIA H100 SXM", 3.35e12, 989e12, 80e9),
-    "h200": Card("NVIDIA H200", 4.8e12, 989e12, 141e9),
-    "a100": Card("NVIDIA A100 SXM (80 GB)", 2.039e12, 312e12, 80e9),
-    "l40s": Card("NVIDIA L40S", 0.864e12, 362e12, 48e9),
-    "rtx4090": Card("NVIDIA GeForce RTX 4090", 1.008e12, 165.2e12, 24e9),
-    "rtx3090": Card("NVIDIA GeForce RTX 3090", 0.936e12, 71e12, 24e9),
-}
-"""By NVIDIA's data sheets, and its papers on the architectures Ada and GA102."""
 
 
 @dataclass(frozen=True)
@@ -145,36 +114,17 @@ def shape_of(results: Results, name: str, model: Model) -> tuple[Shape, str] | N
     return SHAPES[near], near
 
 
-def card_of(gpu: str | None) -> str | None:
-    """The card that nvidia-smi names so; None for one that is not in CARDS."""
-    plain = re.sub(r"[^a-z0-9]", "", (gpu or "").lower())
-    return next((card for card in CARDS if card in plain), None)
-
-
 # Speed
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a job computes: its stage, engine, number format, weights, and rows drawn at a time."""
+    """What a job computes: its stage, engine, number format and weights."""
 
     stage: str
     engine: str
     precision: str
     parameters: int
-    rows: int
-
-    def seconds(self, card: Card) -> float:
-        """Seconds for a token that the card's figures allow at least.
-
-        Drawing reads all weights for the next token of each row, and takes 2 products a weight.
-        Training an adapter takes 4 more, forward and backward. Reading the cache is not counted.
-        """
-        size = BYTES[self.precision]
-        product = self.parameters / (card.flops * 2 / size)
-        reading = self.parameters * size / card.bandwidth / self.rows
-        drawing = max(reading, 2 * product) if self.stage != "sft" else 0.0
-        return drawing + (4 * product if self.stage != "sample" else 0.0)
 
 
 def measured_speeds() -> list[dict[str, Any]]:
@@ -185,59 +135,40 @@ def measured_speeds() -> list[dict[str, Any]]:
 
 def with_parts(kept: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The entries of `kept` with what a GPU has measured in `table`, the content of parts.json
-    (`benchmarks.gpu`); a new entry replaces one of the same card, stage, engine and weights.
+    (`benchmarks.gpu`); a new entry replaces one of the same GPU, stage, engine and weights.
 
-    Raises ValueError for a table without a card of CARDS.
+    Raises ValueError for a table without a GPU.
     """
-    if (card := card_of(table["hardware"]["gpu"])) is None:
-        raise ValueError(f"no card of {', '.join(CARDS)}: {table['hardware']['gpu']}")
+    if not (gpu := table["hardware"]["gpu"]):
+        raise ValueError("the table names no GPU: it was not measured on one")
     by_key = {_key(entry): dict(entry) for entry in kept}
     for name, part in table["parts"].items():
         if "work" in part and "tokens_per_second" in part and part["ok"] is not False:
-            entry = {"card": card, **part["work"], "tokens_per_second": part["tokens_per_second"]}
+            entry = {"gpu": gpu, **part["work"], "tokens_per_second": part["tokens_per_second"]}
             entry |= {"gib": part["memory"]["gpu"], "of": f"{name}, commit {table['commit'][:7]}"}
             by_key[_key(entry)] = entry
     return list(by_key.values())
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(entry[key] for key in ("card", "stage", "engine", "parameters"))
+    return tuple(entry[key] for key in ("gpu", "stage", "engine", "parameters"))
 
 
-def speed_on(
-    work: Work, card: str | None, entries: Sequence[Mapping[str, Any]]
-) -> tuple[float, str] | None:
-    """Tokens per second on `card`, or on any that was measured, and how that is known.
+def speed_of(work: Work, entries: Sequence[Mapping[str, Any]]) -> tuple[float, str] | None:
+    """Tokens per second that were measured of the like, and on what; None where nothing was.
 
-    None where nothing with this stage and engine was measured at a size near this one.
+    The nearest number of weights counts, within a factor of EXACT.
     """
-    close = [
-        entry
-        for entry in entries
-        if (entry["stage"], entry["engine"]) == (work.stage, work.engine)
-        and 1 / NEAR <= work.parameters / entry["parameters"] <= NEAR
-    ]
-    cards = dict.fromkeys(entry["card"] for entry in close)
-    if not cards:
+
+    def ratio(entry: Mapping[str, Any]) -> float:
+        return float(max(p := entry["parameters"] / work.parameters, 1 / p))
+
+    kind = (work.stage, work.engine, work.precision)
+    same = [e for e in entries if (e["stage"], e["engine"], e["precision"]) == kind]
+    near = min(same, key=ratio, default=None)
+    if near is None or ratio(near) > EXACT:
         return None
-    source: str = card if card in cards else next(iter(cards))  # type: ignore[assignment]
-    near = sorted((e for e in close if e["card"] == source), key=lambda e: e["parameters"])
-    there, here = CARDS[source], CARDS[card or source]
-    own = min(near, key=lambda e: abs(math.log(e["parameters"] / work.parameters)))
-    words = f"measured on an {there.title}: {own['of']}"
-    if 1 / EXACT <= own["parameters"] / work.parameters <= EXACT and here is there:
-        return own["tokens_per_second"], words
-    shares = [e["tokens_per_second"] * _work_of(e).seconds(there) for e in near]
-    logs = np.log([e["parameters"] for e in near])
-    share = float(np.interp(math.log(work.parameters), logs, shares))
-    how = "" if here is there else f" and the published figures of the {here.title}"
-    words = f"estimated by the number of weights{how} from what was {words}"
-    return share / work.seconds(here), words
-
-
-def _work_of(entry: Mapping[str, Any]) -> Work:
-    keys = ("stage", "engine", "precision", "parameters", "rows")
-    return Work(**{key: entry[key] for key in keys})
+    return near["tokens_per_second"], f"measured on an {near['gpu']}: {near['of']}"
 
 
 # Memory

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -27,11 +27,11 @@ import pyarrow as pa
 from sage.evaluation.columns import MEANING, column_of, empty_rows, no_column, refuse_repeated
 from sage.evaluation.foreign_samples import READ, read_methods
 from sage.evaluation.loggers import READERS, NoSamples, read_log
-from sage.grading import Grader
-from sage.problems.record import DataError, Kind
+from sage.problems.record import KINDS, DataError
 from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, last_boxed, solution_text
 from sage.runtime.faults import Fault, require_writable
 from sage.runtime.files import atomic_file
+from sage.tasks import Grader
 from sage.tools import parser_of
 from sage.tools.compare_samples import lines, pooled
 
@@ -76,7 +76,7 @@ def graded(
     files: Sequence[Path],
     data: Path | None,
     columns: Mapping[str, Any],
-    kind: Kind,
+    kind: str,
     answers: str | None = None,
     answer_after: str | None = None,
 ) -> tuple[pd.DataFrame, Mapping[str, str]]:
@@ -331,9 +331,7 @@ def main(arguments: Sequence[str]) -> int:
         default=Path("graded.parquet"),
         help="the graded file, .csv, .jsonl or .parquet (default: graded.parquet)",
     )
-    parser.add_argument(
-        "--kind", default="math", choices=get_args(Kind), help="how answers are compared"
-    )
+    parser.add_argument("--kind", default="math", choices=KINDS, help="how answers are compared")
     parser.add_argument(
         "--answers",
         choices=ANSWERS,

@@ -10,9 +10,11 @@ figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz
 what they say together: commit, machine, versions, and the number and seconds of jobs by stage.
 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
-`study.json` with the claims, and `registered.json`. From these alone `--check` computes pass@k,
-differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
-ones, of every kept run if none is named; the exit status is 1 if one is different. `--redraw`
+`study.json` with the claims, and `registered.json`. What was trained is added to
+`reports/known.jsonl`, so that no claim on it counts as registered later. From counts, study and
+claims alone `--check` computes pass@k, differences, chance levels and the verdicts of claims about
+pass@k, and compares them with the kept ones, of every kept run if none is named; the exit status is
+1 if one is different. It also names exploratory claims. `--redraw`
 writes the tables and figures of pass@k, from the counts as well, into a folder. `--refresh` writes
 the kept tables anew by today's rules of intervals and verdicts, which the page beside them then
 says.
@@ -26,7 +28,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,15 +37,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sage.claims import known
 from sage.claims.evidence import Measured
-from sage.claims.ledger import guided_of, ledger
+from sage.claims.ledger import ledger
+from sage.claims.registration import Registration, design, read_entries, registration
 from sage.claims.tests import PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
 from sage.exhibits import kept_study, kind_of, load_study, write_piece
-from sage.exhibits.dose import DoseFigure
-from sage.exhibits.dose_effects import Cell, dose_tables
+from sage.exhibits.equal_accuracy import EqualAccuracyTable
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.faults import Fault
@@ -76,9 +79,6 @@ COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdi
 COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
 COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
 """Columns that `--check` compares, and what names a row, by table."""
-
-OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
-"""Columns of a dose table that come from histories."""
 
 REFRESHED = (
     "The tables beside this page were computed again by later rules: some of their intervals are "
@@ -120,8 +120,38 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
     _pack(target / "manifests.jsonl.gz", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
+    if (reports := target.resolve().parents[1]).name == "reports":
+        known.add(reports, run_of(target))
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / "index.html", page)
+
+
+def run_of(folder: Path) -> known.Earlier:
+    """A kept run with its policies, for the list of what is known."""
+    ended = json.loads((folder / "run.json").read_text(encoding="utf-8"))["ended"]
+    name = "/".join(folder.resolve().parts[-3:])
+    return known.earlier_of(design(kept_study(folder)), name, ended)
+
+
+def registration_of(folder: Path) -> Registration:
+    """The registration of a kept run, with what was known; entries of older code do not say it."""
+    study, claims = kept_study(folder), kept_claims(folder)
+    earlier, entries = known.kept_earlier(folder.resolve().parents[1]), []
+    for one in read_entries(Results(folder).registered):
+        times = dict.fromkeys(one["claims"], str(one["time"]))
+        then = known.known_of(claims, study, design(study), earlier, times)
+        entries.append({"known": then, **one})
+    with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
+        jobs = [json.loads(line) for line in lines]
+    return registration(entries, (job["started"] for job in jobs if job["stage"] == "rl"))
+
+
+def labels(folder: Path) -> dict[str, str]:
+    """Whether each claim of a kept run is registered, or exploratory and since when known."""
+    rows = pd.read_csv(folder / "claims.csv").drop_duplicates("claim")
+    asked = registration_of(folder)
+    pairs = zip(rows["claim"], rows["claim_sha256"], strict=True)
+    return {name: asked.label(name, content) for name, content in pairs}
 
 
 def _beside(target: Path, link: re.Match[str]) -> str:
@@ -188,17 +218,34 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
     return tables | {"claims": ledger(claims, study, measured)}
 
 
-def redraw(folder: Path, target: Path) -> list[str]:
-    """Write a kept run's tables and figures of pass@k from its counts; their names."""
+def redraw(
+    folder: Path, target: Path, tables: Mapping[str, pd.DataFrame] | None = None
+) -> list[str]:
+    """Write a kept run's tables and figures of pass@k, of what is compared at equal accuracy among
+    them, from its counts; their names."""
     study, names = kept_study(folder), []
     with TemporaryDirectory() as scratch:
         measured = Path(scratch)
-        for name, table in recomputed(folder).items():
+        for name, table in (tables or recomputed(folder)).items():
             table.to_parquet(measured / f"{name}.parquet", index=False)
+        counts = read_frame(folder / "counts.parquet")
         for name in study.study.exhibits:
-            if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
+            kind, place = kind_of(study, name), measured
+            if isinstance(kind, EqualAccuracyTable):
+                place = measured / name
+                place.mkdir()
+                own = counts[
+                    (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
+                ]
+                file = folder / f"{name}_counts.parquet"
+                drawn = read_frame(file) if file.exists() else None
+                if kind.with_model and drawn is None:
+                    continue
+                for frame, table in kind.of_counts(kind.settings(study, name), own, drawn).items():
+                    table.to_parquet(place / f"{frame}.parquet", index=False)
+            elif not isinstance(kind, ShowsPassAtK) or kind.measures:
                 continue
-            given = study, name, "", [measured], ROOT / "reports/paper"
+            given = study, name, "", [place], ROOT / "reports/paper"
             for pieces, end in ((kind.tables(), "csv"), (kind.figures(), "svg")):
                 if "" in pieces:
                     write_piece(*given, target / f"{name}.{end}")
@@ -207,13 +254,8 @@ def redraw(folder: Path, target: Path) -> list[str]:
 
 
 def refresh(folder: Path) -> None:
-    """Write a kept run's tables from its counts by today's rules; doses stay, and what claims say.
-
-    Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
-    """
+    """Write a kept run's tables from its counts by today's rules; doses and words stay."""
     tables = recomputed(folder)
-    if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
-        raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
@@ -222,19 +264,14 @@ def refresh(folder: Path) -> None:
         _write(support, tables["support"], digits=None)
     study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
     for name in study.study.exhibits:
-        if isinstance(kind := kind_of(study, name), DoseFigure):
-            kept = pd.read_csv(folder / f"{name}.csv")
-            here = (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
-            effects, slopes = dose_tables(
-                counts[here & counts["algorithm"].isin([*kept["algorithm"], *kept["other"]])],
-                _constant_histories(kept, counts),
-                [Cell(**cell) for cell in kind.settings(study, name)["cells"]],
-                kind.settings(study, name)["ks"],
-                study.study.evaluation.bootstrap,
-            )
-            effects[OF_TRAINING] = kept[OF_TRAINING]
-            for suffix, table in {"": effects, "_slopes": slopes}.items():
+        if (file := folder / f"{name}.csv").is_file():
+            again = kind_of(study, name).recomputed(study, name, counts, pd.read_csv(file))
+            for suffix, table in again.items():
                 _write(folder / f"{name}{suffix}.csv", table, digits=None)
+    with TemporaryDirectory() as drawn:
+        for name in redraw(folder, Path(drawn), tables):
+            if (folder / name).exists():
+                shutil.copyfile(Path(drawn) / name, folder / name)
     page = folder / "index.html"
     if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
         text = _REFRESHED.sub("", text)
@@ -255,23 +292,18 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> pd.DataFrame:
                 own = str(kept.at[at, column])
                 if not pd.isna(value) and not np.isclose(float(own), value, 1e-5):
                     kept.at[at, column] = repr(float(value))
+        else:
+            kept[column] = [
+                rows[column].get(place, own)
+                for place, own in zip(places, kept[column], strict=True)
+            ]
     return kept
-
-
-def _constant_histories(
-    kept: pd.DataFrame, counts: pd.DataFrame
-) -> dict[tuple[str, int], list[dict[str, float]]]:
-    """One step for each run of a dose table, with the means that were kept of its histories."""
-    runs = counts[["algorithm", "train_seed"]].drop_duplicates().itertuples(index=False)
-    doses = kept.drop_duplicates("algorithm").set_index("algorithm")["guide_dose"]
-    return {(name, seed): [{"guide_dose": float(doses.get(name, np.nan))}] for name, seed in runs}
 
 
 def check(folder: Path) -> list[str]:
     """What differs between a kept run and its numbers from counts, a line for each column.
 
-    How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
-    taken from what is kept, and so is what its primary contrast alone would say.
+    How strongly a guide acted is not in the counts, so a note on its dose is not compared.
     """
     names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
     missing = [f"{name}.csv: is missing" for name in KEYS if name not in (*names, "support")]
@@ -286,14 +318,6 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         keys, new, kept = KEYS[name], tables[name], pd.read_csv(file)
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
-            study, asked = kept_study(folder), kept_claims(folder)
-            untested = {
-                claim
-                for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
-                if guided_of(study, asked[claim].primary.method, asked[claim].primary.other)
-            }
-            verdict = new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
-            new = new.assign(verdict=verdict)
         one, two = (
             table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
             .set_index(keys)
@@ -303,10 +327,6 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         if not one.index.equals(two.index):
             faults.append(f"{name}.csv: {len(one)} rows are kept, {len(two)} others computed")
             continue
-        if name == "claims":  # where the dose is too small, nothing is said to be no difference
-            weak = (one["verdict"] == "untested at this dose") & (one["role"] == "primary")
-            for column in {"place_verdict", "worked_verdict"} & {*one}:
-                two.loc[weak, column] = one.loc[weak, column]
         for column in [column for column in COMPARED if column in one]:
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
@@ -392,10 +412,14 @@ def _done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
                 print(", ".join(redraw(folder, given.redraw)))
             faults = check(folder)
             failed = failed or bool(faults)
+            told = labels(folder).items() if Results(folder).registered.exists() else ()
+            late = [f"{name} is {label}" for name, label in told if label != "registered"]
             said = "\n  ".join(faults) or "the kept numbers and verdicts follow from counts"
-            print(f"{folder}: {said}", flush=True)
+            print(f"{folder}: {said}", *late, sep="\n  ", flush=True)
         return int(failed)
     if not given.target:
         parser.error("name the results and the folder to write, or --check FOLDER")
     keep(given.results, given.target, given.figure, given.note)
+    for name, label in labels(given.target).items():
+        print(f"{name}: {label}")
     return 0

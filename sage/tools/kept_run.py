@@ -18,6 +18,7 @@ import pandas as pd
 
 from sage.evaluation.curves import LEVEL, POOLED
 from sage.evaluation.intervals import holm, p_of_distance, student
+from sage.rendering.numbers import percent
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 
@@ -129,7 +130,7 @@ def summary(table: pd.DataFrame) -> tuple[str, bool]:
     agrees = not (table["p_holm"] < LEVEL).any()
     lines = [
         f"{row['model']} {row['algorithm']} {row['benchmark']} pass@{row['k']}: "
-        f"{100 * row['value']:.1f}, expected {100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        f"{percent(row['value'])}, expected {percent(row['low'])} to {percent(row['high'])}"
         + ("" if row["p_holm"] < LEVEL else " (may be chance, among so many)")
         for row in table[table["place"] == "outside"].to_dict("records")
     ]

@@ -22,11 +22,11 @@ from typing import Any
 import yaml
 
 from sage.fields import NAME, REPOSITORY
-from sage.problems.own import FORMATS, FileSet, OwnFields, repeats
 from sage.problems.record import DataError
 from sage.runtime.files import ROOT
 from sage.study.bases import FolderBase
 from sage.study.written import ALONE, name_of_study, read, read_study
+from sage.tasks.data import FORMATS, FileSet, OwnFields, repeats
 from sage.tools import add_data
 
 GUESSES = {

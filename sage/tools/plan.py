@@ -4,7 +4,7 @@ The stages are SFT, RL and sampling. Pretraining and exhibits that need a model 
 comparison and not counted. Tokens are counted twice: at most, where every completion has the
 longest allowed length, and as expected, with the lengths of runs on disk, else of kept runs with
 the same model and limit. Speeds come from manifests of runs on disk, else from what was measured on
-the GPU (`gpus`), else from the throughput in the model's `job` section, which is an assumption,
+GPUs (`gpus`), else from the throughput in the model's `job` section, which is an assumption,
 else from the run of that study, or of one that it extends, in benchmarks/{study}_time.json, for
 models of the same size. If none is there, the plan does not guess. `plan_text` puts it into words.
 """
@@ -12,6 +12,7 @@ models of the same size. If none is there, the plan does not guess. `plan_text` 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import ScratchBase, SharedBase
 from sage.study.written import name_of_study
-from sage.tools.gpus import TOGETHER, Work, card_of, measured_speeds, shape_of, speed_on
+from sage.tools.gpus import Work, measured_speeds, shape_of, speed_of
 
 BYTES_PER_TOKEN = 8.0
 """Bytes on disk per completion token, before compression: its text, and its id as four bytes."""
@@ -42,7 +43,7 @@ class Stage:
     `sizes` are the tokens of each job at most, by its manifest, `tokens` of all, `expected` those
     of completions as long as usual, `largest` those of the largest job; `memory_gb` is asked for by
     each; `used_gb` and `used_gpu_gb` are the most that a run has used. `source` and `lengths` say
-    where speed and lengths are from. `work` is what a GPU computes, where that is known.
+    where speed and lengths are from.
     """
 
     name: str
@@ -58,12 +59,11 @@ class Stage:
     used_gpu_gb: float | None
     source: str = ""
     lengths: str = ""
-    work: Work | None = None
 
     @property
     def jobs(self) -> int:
-        """How many jobs it has."""
-        return len(self.sizes)
+        """How many jobs it has: each writes its manifests into a folder of its own."""
+        return len({manifest.parent for manifest in self.sizes})
 
     @property
     def disk_bytes(self) -> float | None:
@@ -100,7 +100,7 @@ class Stage:
 
 
 Jobs = Mapping[Path, int | None]
-"""Tokens of each job of a stage at most, by its manifest."""
+"""Tokens of a stage at most by its manifests: a sampling job has one for each benchmark."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,11 @@ class Seen:
 
 
 def plan(
-    study: ResolvedStudy,
-    results: Results,
-    below: Sequence[ResolvedStudy] = (),
-    card: str | None = None,
+    study: ResolvedStudy, results: Results, below: Sequence[ResolvedStudy] = ()
 ) -> list[Stage]:
     """The stages of a study in the order in which they run; `results` are its files.
 
-    `below` are the studies that it extends, the nearest first. With a `card` of CARDS only speeds
-    of that GPU count.
+    `below` are the studies that it extends, the nearest first.
     """
     stages = []
     for name, model in study.study.models.items():
@@ -151,7 +147,7 @@ def plan(
             results.sample_manifest(*pair): None if size is None else each * size
             for pair, size in pairs
         }
-        stages += [_stage(study, results, below, card, name, *one) for one in jobs.items()]
+        stages += [_stage(study, results, below, name, *one) for one in jobs.items()]
     return stages
 
 
@@ -201,21 +197,20 @@ def _stage(
     study: ResolvedStudy,
     results: Results,
     below: Sequence[ResolvedStudy],
-    card: str | None,
     model: str,
     name: str,
     jobs: Jobs,
 ) -> Stage:
     """A stage with what runs with a manifest have used, and the best known speed and lengths."""
     made = {path: content for path in jobs if (content := _manifest(path)) is not None}
-    seen, work = [_of_runs(jobs, made, card)], _work(study, results, model, name)
+    seen, work = [_of_runs(jobs, made)], _work(study, results, model, name)
     entries, asked = measured_speeds(), study.model(model).job
-    if work and (card or asked.gpus) and (known := speed_on(work, card, entries)):
+    if work and asked.gpus and (known := speed_of(work, entries)):
         seen.append(Seen(known[1], known[0]))
     assumed = asked.sampling if name == "sample" else asked.training
     nothing = ": nothing of this size was measured with its engine" if asked.gpus else ""
     seen.append(Seen(f"assumed in the study's job sections{nothing}", assumed))
-    for other in (study, *below) if card is None else ():
+    for other in (study, *below):
         seen += _kept(other, name, _size(study, model))
     seen += _kept_lengths(study, model, name, entries)
     source, speed = next(((one.source, one.speed) for one in seen if one.speed), ("", None))
@@ -225,13 +220,16 @@ def _stage(
         gib = max((content.get(key) or 0.0 for content in made.values()), default=0.0)
         return gib * 2**30 / 1e9 or None
 
-    counted = [size for size in jobs.values() if size is not None]
-    tokens = sum(counted) if len(counted) == len(jobs) else None
+    counted: Counter[Path] = Counter()
+    for manifest, size in jobs.items():
+        counted[manifest.parent] += size or 0
+    tokens = counted.total() if None not in jobs.values() else None
     expected = round(tokens * share) if tokens and share else None
     asks = speed, asked.gpus, asked.host_memory_gb
     used = most("peak_memory_gib"), most("peak_gpu_memory_gib")
-    sizes = jobs, tokens, expected, max(counted, default=None if jobs else 0)
-    return Stage(name, model, *sizes, *asks, *used, source, lengths, work)
+    largest = max(counted.values(), default=0) or (None if jobs else 0)
+    sizes = jobs, tokens, expected, largest
+    return Stage(name, model, *sizes, *asks, *used, source, lengths)
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
@@ -241,12 +239,11 @@ def _manifest(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _of_runs(jobs: Jobs, made: Mapping[Path, dict[str, Any]], card: str | None) -> Seen:
-    """What runs on disk tell, with `card` those on that GPU alone."""
+def _of_runs(jobs: Jobs, made: Mapping[Path, dict[str, Any]]) -> Seen:
+    """What runs on disk tell."""
     runs = [
         (_drawn(path, content), jobs[path], content.get("wall_seconds") or 0.0)
         for path, content in made.items()
-        if card in (None, card_of((content.get("hardware") or {}).get("gpu")))
     ]
     seconds = sum(time for drawn, _, time in runs if drawn)
     greatest = sum(size for drawn, size, _ in runs if drawn and size)
@@ -264,11 +261,10 @@ def _work(study: ResolvedStudy, results: Results, name: str, stage: str) -> Work
         return None
     rl, sft, weights = model.rl, model.sft, shape[0].parameters
     if stage == "rl" and rl:
-        rows = rl.prompts_per_step * rl.rollouts * rl.steps_per_generation
-        return Work(stage, rl.engine, rl.precision, weights, rows)
+        return Work(stage, rl.engine, rl.precision, weights)
     if stage == "sft" and sft:
-        return Work(stage, "transformers", sft.precision, weights, sft.batch_size)
-    return Work(stage, drawn.engine, drawn.dtype, weights, drawn.batch_size or TOGETHER)
+        return Work(stage, "transformers", sft.precision, weights)
+    return Work(stage, drawn.engine, drawn.dtype, weights)
 
 
 def _drawn(manifest: Path, content: dict[str, Any]) -> int:

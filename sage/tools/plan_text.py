@@ -11,7 +11,7 @@ from sage.rendering.numbers import duration
 from sage.report.browser import expected_note
 from sage.results import Results
 from sage.study import ResolvedStudy
-from sage.tools.gpus import CARDS, PROMPT, lighter, shape_of
+from sage.tools.gpus import PROMPT, lighter, shape_of
 from sage.tools.plan import Cost, Stage
 from sage.tools.slurm import partitions, places
 
@@ -26,9 +26,7 @@ LONG_HOURS, MANY_TOKENS = 24 * 365.0, 1e13
 """Job hours and tokens of a stage above which the plan asks whether they are meant."""
 
 
-def render_plan(
-    study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 0, card: str | None = None
-) -> str:
+def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 0) -> str:
     """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
     head = (
         *("stage", "model", "jobs", "tokens", "expected", "tokens/s", "at most", "expected"),
@@ -61,8 +59,6 @@ def render_plan(
     if sources := sorted({row.source for row in stages if row.source}):
         lines.append(f"Speeds: {'; '.join(sources)}.")
     lines.append(_lengths(stages))
-    if card:
-        lines += _published(stages, card)
     gpu_hours = sum((row.hours or 0.0) * row.gpus for row in stages)
     if gpu_limit > 1 and gpu_hours:
         lines.append(
@@ -125,36 +121,19 @@ def _lengths(stages: Sequence[Stage]) -> str:
     return " ".join(said)
 
 
-def _published(stages: Sequence[Stage], card: str) -> list[str]:
-    """Lines on what the published figures of a card allow, and on speeds assumed above that."""
-    there, known = CARDS[card], [row for row in stages if row.work]
-    bounds = [(row, max(1, row.gpus) / row.work.seconds(there)) for row in known if row.work]
-    said = [f"{_large(bound)} for {row.name} of {row.model}" for row, bound in bounds]
-    lines = [
-        f"By its published bandwidth and FLOPs an {there.title} makes at most so many tokens a "
-        f"second, which no program reaches: {listed(said)}."
-    ]
-    above = [row for row, bound in bounds if (row.tokens_per_second or 0.0) > bound]
-    return lines + [
-        f"{row.name} of {row.model}: {_large(row.tokens_per_second)} tokens/s is above that."
-        for row in above
-    ]
-
-
-def gpu_memory_lines(study: ResolvedStudy, results: Results, card: str | None) -> list[str]:
+def gpu_memory_lines(study: ResolvedStudy, results: Results) -> list[str]:
     """A line for each model that RL trains on a GPU: its memory as set and with other settings."""
     lines = []
-    there = f"; an {CARDS[card].title} has {CARDS[card].memory / 1e9:.0f}" if card else ""
     for name, model in study.study.models.items():
         shape = shape_of(results, name, model)
-        if not (shape and model.rl and (model.job.gpus or card)):
+        if not (shape and model.rl and model.job.gpus):
             continue
         (_, own), *others = lighter(shape[0], model.rl, model.job.gpus)
         changed = [f"{size / 1e9:.0f} with {words}" for words, size in others]
         like = f" (the shape of {shape[1]})" if shape[1] else ""
         said = ", ".join([f"{own / 1e9:.0f} GB at its peak as set", *changed])
         what = f"GPU memory of RL, {name}{like}, estimated with prompts of {PROMPT} tokens"
-        lines.append(f"{what}: {said}{there}.")
+        lines.append(f"{what}: {said}.")
     return lines
 
 

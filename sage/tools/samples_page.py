@@ -23,12 +23,12 @@ from sage.evaluation.foreign_samples import Method
 from sage.rendering import markup, style
 from sage.rendering.forest import Forest, difference_line, forest
 from sage.rendering.lines import LineStyle, styles_in_order
-from sage.rendering.numbers import NONE, interval_of_points, p_text, points
+from sage.rendering.numbers import NONE, interval_of_points, p_text, size_of
 from sage.rendering.table import Column, Table, points_cell, share_cell, table_of, titled
 from sage.report.loader import read_sources
 from sage.report.page import rendered
 from sage.runtime.files import ROOT, atomic_file, write_text_atomic
-from sage.tools.compare_samples import basis, pairing, shown_k
+from sage.tools.pairing import basis, pairing, shown_k
 
 TEMPLATE = "samples.html.j2"
 REPORTS = ROOT / "reports"
@@ -135,7 +135,7 @@ def _sentence(row: Mapping[Any, Any]) -> str:
     if row["value"] < 0:
         one, two, low, high = two, one, -high, -low
     where = f"pass@{row['k']} on {row['benchmark'] or ALL}"
-    size = points(abs(row["value"])).removeprefix("+")
+    size = size_of(row["value"])
     sure = "" if row["p_holm"] < LEVEL else " This is not significant after Holm."
     alone = " Each method has one training run here." if row["n_seeds"] == 1 else ""
     return (
@@ -196,4 +196,4 @@ def _differences(differences: pd.DataFrame, curves: pd.DataFrame) -> Table:
 
 def _detectable(size: float) -> str:
     """A difference in points; a share cannot differ by more than 1."""
-    return points(size).removeprefix("+") if size <= 1 else "none"
+    return size_of(size) if size <= 1 else "none"

@@ -60,7 +60,7 @@ def example_of(pattern: str) -> str:
 def ending(target: str, files: Sequence[str], results: Results) -> Iterator[str]:
     """Lines for the end of a run: where the files of a target are; of a whole study its page and
     verdicts."""
-    if target in ("all", "report", "page", "whole_study"):
+    if target in ("all", "report", "whole_study"):
         if not results.page.is_file():  # as with --until
             return
         yield f"Report: {results.page}"

@@ -24,7 +24,8 @@ UNRECORDED = ("provenance", "logs", "scratch", "shards", "partial", "archive", *
 @dataclass(frozen=True)
 class Verification:
     """What no longer matches, a line each, how many of the lines a run makes right, and how much
-    was compared. `strange` are files without a record, `unrecorded` products of the report."""
+    was compared. `strange` are files without a record, `unrecorded` has a product of each job
+    without one."""
 
     faults: list[str]
     made_again: int
@@ -40,8 +41,8 @@ def verify(
     """Compare the results in `folder` with the records of its jobs.
 
     `today` has the jobs of the study's report by the names of their records, each with what differs
-    from its record, and `unrecorded` its products without one (`compare`). Raises FileNotFoundError
-    if there are no records.
+    from its record, and `unrecorded` a product of each without one (`compare`). Raises
+    FileNotFoundError if there are no records.
     """
     jobs = jobs_folder(folder)
     files = sorted(jobs.rglob("[!.]*.json"))

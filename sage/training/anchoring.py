@@ -20,13 +20,10 @@ from accelerate import Accelerator
 from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.runtime.faults import Fault
-from sage.training.drawing import OLD, ProcessSlices
+from sage.training.drawing import OLD, REFERENCE, ProcessSlices
+from sage.training.first_call import FirstCall
 from sage.training.shaping import Estimator, Shaping, loss_mask
-from sage.training.start import FirstCall
 from sage.training.tallies import Tally
-
-REFERENCE = "ref_per_token_logps"
-"""TRL's name, in a batch, of the reference's log-probs."""
 
 _LINEAR = 20.0  # exp(-x) is below float32's resolution of 1, so k3(-x) = x - 1 with slope 1
 
@@ -140,10 +137,12 @@ class TokenMeans:
         """
         names = [name for name in _STEP_MEANS if logged.get(name)]
         tokens = call.mask.sum().double()
+        # Where completions have one token, TRL's means are over all rows; one without loss has 0.
+        weight = torch.full_like(tokens, len(call.mask)) if call.mask.shape[1] == 1 else tokens
         by_row = [self._by_sequence and name.startswith("clip_ratio") for name in names]
         ones = torch.ones_like(tokens)
         terms = [
-            (ones if rows else tokens) * logged[name][-1]
+            (ones if rows else weight) * logged[name][-1]
             for name, rows in zip(names, by_row, strict=True)
         ]
         if call.replaced:
@@ -360,8 +359,7 @@ class DoseTally:
         groups = self._accelerator.gather(groups.masked_fill(outside, -1)).cpu()
         rows = self._accelerator.gather(torch.stack([advantages.float(), *sums], dim=1)).cpu()
         moment, before, width = self._now
-        # A generation may take several steps, a step several generations, and a stopwatch changes
-        # methods within a step.
+        # A generation may take several steps, and a step several generations.
         if (moment != call.moment and before != generation) or width != len(sums):
             self._groups, self._rows = groups[:0], rows[:0]
         self._now = (call.moment, generation, len(sums))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,16 +56,21 @@ def claim(scratch: Path, identity: Any) -> None:
 
 
 def sources(
-    parent: Path, problems: Sequence[Problem], algorithm: Algorithm, reference: Path | None
+    parent: Path,
+    problems: Sequence[Problem],
+    algorithm: Algorithm,
+    reference: Path | None,
+    task_files: Collection[Path] = (),
 ) -> dict[str, Any]:
     """What a run is made from, by content: checkpoints of another are not continued.
 
     Checkpoints are told apart by their manifests, which say when they were made; the code, that of
-    training, of the method's choices and of the user's own classes, by its files as they are.
+    training, of the method's choices and of the user's own classes and tasks (`task_files`), by its
+    files as they are.
     """
     folders = [parent, *([reference] if reference else [])]
     training = map(Path, module_files("sage.training.rl", WITHOUT_EFFECT))
-    code = sorted({*training, *choice_files(algorithm)})
+    code = sorted({*training, *choice_files(algorithm), *task_files})
     return {
         "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in folders],
         "problems": settings_sum([asdict(problem) for problem in problems]),

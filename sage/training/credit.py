@@ -23,41 +23,14 @@ import torch
 
 from sage.method.anchors import k3
 from sage.method.credit import CreditRule, TokenSignals
-from sage.method.planners import Planner
 from sage.runtime.faults import Fault
-from sage.training.anchoring import REFERENCE, LossCall
-from sage.training.drawing import ProcessSlices
+from sage.training.anchoring import LossCall
+from sage.training.drawing import REFERENCE, ProcessSlices
 from sage.training.shaping import Shaping
 from sage.training.tallies import Tally
 
 SAMPLED = "sampling_per_token_logps"
 """TRL's name, in a batch, of what `_generate_single_turn` gives as log-probs."""
-
-
-def check_credit(
-    rule: CreditRule, planner: Planner | None, tools: bool, shares: ProcessSlices, args: Any
-) -> None:
-    """Raise ValueError for what the rule cannot work with.
-
-    `tools` says whether the policy calls any; `args` are TRL's settings.
-    """
-    name = f"the credit rule {type(rule).__name__}"
-    if (reason := getattr(rule, "single_turn", None)) and tools:
-        raise ValueError(f"{name} {reason}")
-    needs = f"{name} needs the whole group of a prompt in a micro-batch"
-    whole = getattr(rule, "whole_groups", False)
-    if whole and planner is not None and getattr(planner, "ragged", True):
-        raise ValueError(
-            f"{needs}, but the planner {type(planner).__name__} may leave groups of any size"
-        )
-    # A process that shares a micro-batch has only part of its completions in a row.
-    processes, rows = shares.accelerator.num_processes, args.per_device_train_batch_size
-    together = rows if args.steps_per_generation > 1 else rows * shares.sharing
-    if whole and together % shares.group:
-        raise ValueError(
-            f"{needs}, but {processes} processes with {rows} completions each cut groups of "
-            f"{shares.group}; lower micro_batches"
-        )
 
 
 def ordered(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -71,22 +71,8 @@ def rows_of(trainer: Any) -> int:
 
 
 def sampling_of(trainer: Any) -> Sampling:
-    """How the trainer's arguments and stop texts say that rollouts are sampled.
-
-    Raises ValueError for settings of TRL's generation that these samplers do not have.
-    """
+    """How the trainer's arguments and stop texts say that rollouts are sampled."""
     args: Any = trainer.args
-    others = {
-        "repetition_penalty": args.repetition_penalty not in (None, 1.0),
-        "generation_kwargs": bool(args.generation_kwargs),
-        "cache_implementation": args.cache_implementation is not None,
-        "use_vllm": args.use_vllm,
-    }
-    if unknown := [name for name, is_set in others.items() if is_set]:
-        raise ValueError(
-            f"{', '.join(unknown)} of GRPOConfig: a setting of TRL's generation, which make_drawer "
-            "takes the place of; unset it, or leave out make_drawer"
-        )
     return Sampling(
         temperature=args.temperature,
         top_p=args.top_p,

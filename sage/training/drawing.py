@@ -15,24 +15,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import lcm
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch.nn.functional import pad
 from trl.trainer.utils import RepeatSampler
 
+from sage.method.advantages import Groups
+from sage.runtime.files import text_sum
 from sage.sampling.interface import Completion, Request
 from sage.training.shaping import Shaping, loss_mask
 
 OLD = "old_per_token_logps"
 """TRL's name, in a batch, of the log-probs of the policy that drew it."""
 
+REFERENCE = "ref_per_token_logps"
+"""TRL's name, in a batch, of the reference's log-probs."""
+
 GUIDED = "guided_prompt"
 """Column of the data set with the conversation that asks the problem and gives its hint."""
 
 DRAWN = "drawn_tokens"
 """Key of TRL's log: completion tokens drawn so far, those that are not trained on among them."""
+
+PARTS = "reward_parts"
+"""Key of a batch with the single rewards `[B, F]`, for advantages that look at them."""
 
 _LEFT_PADDED = ("prompt_ids", "prompt_mask")
 _OF_THE_BATCH = ("num_items_in_batch",)
@@ -73,6 +82,11 @@ def other_prompts(dataset: Any, count: int, seed: int, step: int, draw: int) -> 
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
     indices = torch.randperm(len(dataset), generator=generator)[:count].tolist()
     return [dataset[i] for i in indices]
+
+
+def problem_name(example: Mapping[str, Any]) -> str:
+    """A name for the problem of an example, the same whenever it is drawn."""
+    return text_sum(json.dumps(example["prompt"]))
 
 
 class Drawer(Protocol):
@@ -179,24 +193,13 @@ class StopRule:
                 ids.pop()
         return completions
 
-    def truncated(self, batch: Rollouts, longest: int) -> torch.Tensor:
-        """Which completions were cut off at the length limit, `[B]`.
+    def truncated(self, completions: Sequence[Sequence[int]]) -> list[bool]:
+        """Which completions did not end: at no token of `tokens` or padding, with no stop text."""
+        ends = {*self._tokens, self._tokenizer.pad_token_id}
+        return [ids[-1] not in ends and not self._holds_text(ids) for ids in completions]
 
-        TRL takes their mask away with `mask_truncated_completions`; their last token is no padding.
-        """
-        ids, lengths = batch["completion_ids"], batch["completion_mask"].sum(dim=1)
-        if ids.shape[1] >= longest:
-            masked = (lengths == 0) & (ids[:, longest - 1] != self._tokenizer.pad_token_id)
-            lengths = torch.where(masked, longest, lengths)
-        last = ids.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-        ends = torch.tensor([*self._tokens, self._tokenizer.pad_token_id], device=last.device)
-        cut = (lengths >= longest) & ~torch.isin(last, ends)
-        for row in cut.nonzero()[:, 0].tolist():
-            cut[row] = not self._holds_text(ids[row, : lengths[row]].tolist())
-        return cut
-
-    def _holds_text(self, ids: list[int]) -> bool:
-        text = self._tokenizer.decode(ids[-64:])
+    def _holds_text(self, ids: Sequence[int]) -> bool:
+        text = self._tokenizer.decode(ids[-64:]) if self._texts else ""
         return any(stop in text for stop in self._texts)
 
 
@@ -305,22 +308,23 @@ def texts_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]
 class GenerationCall:
     """The draws of one generation, in TRL's own way (`score`): it does not outlive TRL's call.
 
-    `state` and `log` are the trainer's, `longest` limits a completion's tokens. `wanted` is how
-    many completions of all processes the draw under way wants; rows behind them only fill up.
-    `correct` and `rewards` `[R]` are those of all processes in the last draw, `strategies` those of
-    this process's rows if they are compared, `tokens` the completion tokens of all draws.
+    `state` and `log` are the trainer's. `wanted` is how many completions of all processes the draw
+    under way wants; rows behind them only fill up. `scores` `[R, 1 + F]` are the rewards of all
+    processes in the last draw, their sum and each, and `parts` `[R, P]` those that count, weighted.
+    `truncated`, and `strategies` if they are compared, are those of this process's rows, `tokens`
+    the completion tokens of all draws.
     """
 
     score: Callable[[Examples], Rollouts]
     shaping: Shaping
     shares: ProcessSlices
     ends: StopRule
-    longest: int
     state: Any
     log: dict[str, list[float]]
     wanted: int | None = None
-    correct: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    rewards: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    scores: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    parts: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    truncated: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     strategies: torch.Tensor | None = None
     tokens: float = 0.0
 
@@ -330,10 +334,29 @@ class GenerationCall:
         Without `training` it is TRL's advantage, which groups of any size have.
         """
         batch, own = self._scored(inputs), self.shares.own(len(inputs))
-        if self.shaping.advantage is not None and training:
-            groups = self.rewards.view(-1, self.shares.group)
-            batch["advantages"] = self.shaping.advantage.advantages(groups).flatten()[own]
+        if (made := cast(Any, self.shaping.advantage)) is not None and training:
+            size, asked = self.shares.group, cast(tuple[Groups, ...], ())
+            if self.shaping.asks_for_groups:
+                names = tuple(map(problem_name, gather_object(inputs)[::size]))
+                asked = (Groups(self.parts.view(len(names), size, -1), names),)
+            values = made.advantages(self.scores[:, 0].view(-1, size), *asked)
+            batch["advantages"] = values.flatten()[own]
         return batch
+
+    def note_ends(self, completions: list[list[int]], own: list[list[int]] | None) -> None:
+        """Put what `ends` says of this process's completions in the place of TRL's log of it.
+
+        Where tools or a user wrote some of their tokens, `own` are masks of the policy's.
+        """
+        accelerator = self.shares.accelerator
+        self.truncated = torch.tensor(self.ends.truncated(completions), device=accelerator.device)
+        lengths = torch.tensor([sum(m) for m in own] if own else [len(c) for c in completions])
+        cut = accelerator.gather(self.truncated)
+        lengths = accelerator.gather(lengths.to(cut.device))
+        ended = lengths[~cut].float() if not cut.all() else torch.zeros(1)
+        self.log["completions/clipped_ratio"][-1] = cut.float().mean().item()
+        for name, value in (("mean", ended.mean()), ("min", ended.min()), ("max", ended.max())):
+            self.log[f"completions/{name}_terminated_length"][-1] = value.item()
 
     def further(self, asked: Examples, guided: bool) -> tuple[Rollouts, Examples]:
         """This process's part of completions of `asked`, any known prompts, and their examples.
@@ -361,17 +384,18 @@ class GenerationCall:
         batch = self.score(inputs)
         if self.wanted is not None:
             self._discount(batch, max(0, self.wanted - self.shares.first(len(inputs))))
-        truncated = self.ends.truncated(batch, self.longest)
         self.tokens += float(self.shares.tokens(batch))
-        share = self.shares.accelerator.gather(truncated).float().mean().item()
-        self.log["completions/clipped_ratio"][-1] = share
         if self.shaping.mask_truncated:
-            batch["completion_mask"] = batch["completion_mask"] * ~truncated[:, None]
+            batch["completion_mask"] = batch["completion_mask"] * ~self.truncated[:, None]
             batch["num_items_in_batch"] = self.shares.tokens(batch)
+            for name in batch.keys() & {REFERENCE, OLD}:  # 0 as TRL's, which it reads under it
+                batch[name] = batch[name] * batch["completion_mask"]
         own = self.shares.own(len(inputs))
-        batch["correct"], batch["reward"] = self.correct[own], self.rewards[own]
+        batch["correct"], batch["reward"] = self.scores[own, 1], self.scores[own, 0]
         if self.strategies is not None:
             batch["strategy"] = self.strategies
+        if self.shaping.asks_for_groups:
+            batch[PARTS] = self.parts[own]
         return batch
 
     def _discount(self, batch: Rollouts, wanted: int) -> None:

@@ -12,7 +12,6 @@ holds more completions where a planner draws more, and needs the memory for them
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,48 +19,18 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from trl.trainer.utils import pad
 
-from sage.method.advantages import Centred, GroupNormalised
+from sage.method.advantages import Centred, GroupNormalised, Groups
 from sage.method.planners import Chosen, Draw, Drawn, Planner
-from sage.runtime.files import text_sum
-from sage.training.drawing import GUIDED, OLD, Examples, ProcessSlices, Rollouts, take_rows
-from sage.training.shaping import Advantage
-
-
-def check_planner(planner: Planner, columns: Sequence[str], has_advantage: bool, args: Any) -> None:
-    """Raise ValueError for what the planner cannot work with.
-
-    `columns` are the data set's, `args` TRL's settings; `has_advantage` says whether this project
-    computes the advantages.
-    """
-    name = f"the planner {type(planner).__name__}"
-    if getattr(planner, "needs_guidance", False) and GUIDED not in columns:
-        raise ValueError(
-            f"{name} draws under a prompt with guidance, but the data set has no "
-            f"column {GUIDED!r}, only {sorted(columns)}; add it, or choose another planner"
-        )
-    if getattr(planner, "ragged", True):
-        if args.use_vllm and args.vllm_mode == "server":
-            raise ValueError(
-                f"{name} draws unequal numbers of completions, but a vLLM server "
-                "is asked for G of each prompt; set vllm_mode to 'colocate'"
-            )
-        if args.use_adaptive_entropy or (args.entropy_coef and args.top_entropy_quantile < 1.0):
-            raise ValueError(
-                f"{name} fills rows up, and their entropy is taken out of the loss as that of all "
-                "tokens at a fixed weight; set use_adaptive_entropy=False, and "
-                "top_entropy_quantile=1.0 or entropy_coef=0.0"
-            )
-        if args.gradient_accumulation_steps > 1 and (args.loss_type == "bnpo" or args.entropy_coef):
-            raise ValueError(
-                f"{name} can leave a micro-batch without a completion, and loss bnpo and the "
-                "entropy bonus are means over micro-batches; set gradient_accumulation_steps=1, or "
-                "another loss_type and entropy_coef=0.0"
-            )
-        if not has_advantage and args.scale_rewards == "batch":
-            raise ValueError(
-                f"{name} needs advantages of single groups; set scale_rewards to "
-                "'group' or 'none', not 'batch'"
-            )
+from sage.training.drawing import (
+    OLD,
+    PARTS,
+    Examples,
+    ProcessSlices,
+    Rollouts,
+    problem_name,
+    take_rows,
+)
+from sage.training.shaping import Shaping
 
 
 class Generation:
@@ -101,6 +70,10 @@ class Generation:
             counts["guided_correct"] = float((correct[~correct.isnan()] > 0).float().mean())
         return counts
 
+    def problems(self) -> tuple[str, ...]:
+        """A name for the problem of each prompt."""
+        return tuple(map(problem_name, self.examples))
+
     def drawn(self) -> Drawn:
         """What a planner is shown."""
         table = rows_by_prompt(self.prompts)
@@ -112,7 +85,7 @@ class Generation:
             prompts=self.wanted,
             rollouts=self.rollouts,
             draws=len(self.parts),
-            problems=tuple(text_sum(json.dumps(one["prompt"])) for one in self.examples),
+            problems=self.problems(),
         )
 
 
@@ -153,15 +126,15 @@ def follow(
 def chosen_rows(
     generation: Generation,
     chosen: Chosen,
-    advantage: Advantage | None,
+    shaping: Shaping,
     scaled: bool,
     shares: ProcessSlices,
 ) -> Rollouts:
     """The completions that are trained on, of all processes, with the advantages of their groups.
 
-    An `advantage` sees the groups that are trained on, whichever draws they come from. Without one
-    they are TRL's, `scaled` by the group's deviation or not, and stay where every group is as it
-    was drawn. Old log-probs that TRL leaves out are NaN until the loss has them.
+    The advantage of `shaping` sees the groups that are trained on, whichever draws they come from.
+    Without one they are TRL's, `scaled` by the group's deviation or not, and stay where every group
+    is as it was drawn. Old log-probs that TRL leaves out are NaN until the loss has them.
     """
     parts = generation.parts
     if any(OLD in part for part in parts):
@@ -172,9 +145,15 @@ def chosen_rows(
     taken, counts = table[table >= 0], (table >= 0).sum(dim=1)
     batch = take_rows(shares.join(parts), taken)
     grown = generation.further[taken].any() or (counts != generation.rollouts).any()
-    if advantage is not None or grown:
-        made = advantage or (GroupNormalised() if scaled else Centred())
-        values = made.advantages(laid_out(generation.column("reward"), table))
+    if shaping.advantage is not None or grown:
+        made: Any = shaping.advantage or (GroupNormalised() if scaled else Centred())
+        asked: tuple[Groups, ...] = ()
+        if shaping.asks_for_groups:
+            parts_of = [laid_out(part, table) for part in generation.column(PARTS).T]
+            names = generation.problems()
+            order = range(len(names)) if chosen.prompts is None else chosen.prompts.tolist()
+            asked = (Groups(torch.stack(parts_of, dim=-1), tuple(names[i] for i in order)),)
+        values = made.advantages(laid_out(generation.column("reward"), table), *asked)
         batch["advantages"] = values[table >= 0]
     if chosen.loss is not None:
         with_loss = chosen.loss[generation.prompts[taken]]

@@ -19,11 +19,9 @@ import torch
 from accelerate import PartialState
 from torch.nn.functional import pad
 
-from sage.grading import Grader, Verdict
 from sage.method.rewards import Completion, RewardFunction
-from sage.problems.record import readable_gold
-from sage.problems.working import STRATEGIES
 from sage.prompting import SOLUTION_OPEN, completion
+from sage.tasks import Grader, Verdict, task_of
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -43,7 +41,7 @@ def graded_reward(grader: Grader, answer: str = "answer", kind: str = "kind") ->
     """A reward function for TRL: 1 for a completion that `grader` finds correct, else 0.
 
     The data set's column `answer` holds the gold answers, and `kind` their kinds
-    (`sage.problems.record.Kind`); without that column all are `math`. Where the gold answer is
+    (`sage.tasks`); without that column all are `math`. Where the gold answer is
     None, NaN or blank, completions are not scored. The reward raises ValueError without the column
     of answers.
     """
@@ -109,14 +107,15 @@ def strategies_of(inputs: Sequence[Mapping[str, Any]], completions: Sequence[Any
     """
     numbers = []
     for example, written in zip(inputs, completions, strict=True):
-        if (source := example.get(SOURCE)) not in STRATEGIES:
+        kind, source = example.get("kind", "math"), example.get(SOURCE, "")
+        if (strategy := task_of(kind, source).strategy) is None:
             raise ValueError(
-                f"the credit rule compares strategies, which are known of problems from "
-                f"{', '.join(STRATEGIES)}, not of {SOURCE} {source!r}"
+                "the credit rule compares strategies, which are known of some tasks only, not of "
+                f"{SOURCE} {source!r}"
             )
         asked = example["prompt"]
         problem = asked if isinstance(asked, str) else content_of(asked[-1])
-        name = STRATEGIES[source](problem, text_of(written))
+        name = strategy(problem, text_of(written))
         numbers.append(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big"))
     return numbers
 
@@ -204,7 +203,7 @@ def with_answer_probabilities(
         if prompt != asked_for:  # completions of one prompt follow each other
             asked, asked_for = _prompt_ids(tokenizer, prompt), prompt
         known = has_answer(one["answer"])
-        gold = readable_gold(str(one["answer"]), one.get("kind", "math")) if known else ""
+        gold = task_of(one.get("kind", "math")).readable(str(one["answer"])) if known else ""
         answer = plain_ids(tokenizer, gold)
         reasoning = ids_before_answer(tokenizer, list(ids))
         key = (tuple(asked), gold, None if alone else row)

@@ -9,6 +9,7 @@ of every step; the first writes.
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,6 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
-from sage.grading import Grader
 from sage.method.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
@@ -30,8 +30,9 @@ from sage.runtime.devices import SHARE_OF_VLLM
 from sage.runtime.files import atomic_directory, write_json_atomic
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
-from sage.study import REGISTRIES, RL, Algorithm
+from sage.study import RL, Algorithm
 from sage.study.algorithms import needs_hints, needs_strategies
+from sage.tasks import Grader, own_kinds, task_files
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
 from sage.training.credit import Correction
@@ -54,6 +55,7 @@ NO_CLIP = 1e9
 SNAPSHOTS = "snapshots"
 
 AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
+AnyModel = TypeVar("AnyModel", bound=torch.nn.Module)
 
 
 def train_rl(
@@ -98,7 +100,8 @@ def train_rl(
         allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        made_from = sources(parent, problems, algorithm, reference)
+        own = task_files(own_kinds(problems))
+        made_from = sources(parent, problems, algorithm, reference, own)
         claim(scratch, [manifest.settings, seed, made_from])
     config.distributed_state.wait_for_everyone()
     trainer = build_trainer(
@@ -143,8 +146,12 @@ def build_trainer(
     tokenizer = load_tokenizer(parent)
     longest = longest_prompt(tokenizer, problems, algorithm)
     make_drawer = drawer_for(settings, model, parent, sharded, longest)
-    if reference is None and settings.lora is None and kl_coefficient(settings, algorithm):
-        reference = parent  # the policy's own weights change; an adapter's base stays
+    held = load_model(reference, DTYPES[settings.precision]) if reference else None
+    if held is None and kl_coefficient(settings, algorithm):
+        if settings.lora is None:  # the policy's own weights change
+            held = load_model(parent, DTYPES[settings.precision])
+        else:
+            held = of_same_weights(model)
     return kind(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader, config.seed),
@@ -154,12 +161,22 @@ def build_trainer(
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
         stop_texts=settings.sampling.stop,
-        reference=load_model(reference, DTYPES[settings.precision]) if reference else None,
+        reference=held,
         micro_batches=settings.micro_batches,
         make_drawer=make_drawer,
         correction=correction_of(settings) if make_drawer else None,
         trims=True,
     )
+
+
+def of_same_weights(model: AnyModel) -> AnyModel:
+    """A second `model` of the very same weights; an adapter that one of them gets stays its own.
+
+    As the reference it needs no memory, and computes what the policy does with its adapter off, but
+    nothing has to be switched off and on for that.
+    """
+    weights = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(weight): weight for weight in weights})
 
 
 def whole_weights(trainer: SageTrainer) -> dict[str, torch.Tensor] | None:
@@ -189,11 +206,11 @@ class Snapshots(TrainerCallback):
 def shaping_of(algorithm: Algorithm) -> Shaping:
     """What the method adds to TRL; k3, corrected or not, and group advantages are TRL's own.
 
-    Raises ValueError that names a choice which cannot be made.
+    Each is a copy of its own, for it may learn.
     """
     guide, refilled = algorithm.guide, algorithm.filter
     made = {
-        name: REGISTRIES[name].build(choice.kind, choice.settings)
+        name: choice.fresh()
         for _, name, choice in algorithm.choices()
         if name != "rewards" and choice.kind not in OF_TRL.get(name, ())
     }
@@ -219,7 +236,7 @@ def correction_of(settings: RL) -> Correction:
 def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader, seed: int) -> list[Reward]:
     """Correctness, and what else the method rewards; TRL adds them up by `reward_weights`."""
     others = [
-        (each.kind.rpartition(":")[2], REGISTRIES["rewards"].build(each.kind, each.settings))
+        (each.kind.rpartition(":")[2], each.fresh())
         for each in algorithm.rewards
         if each.kind != "correct"
     ]
@@ -327,6 +344,7 @@ def grpo_config(
         optim=OPTIMIZERS[settings.optimizer],
         bf16=settings.precision == "bfloat16",
         gradient_checkpointing=settings.gradient_checkpointing,
+        disable_dropout=True,  # else the policy is none that draws, nor its own reference
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
         fsdp=cast(Any, shards_weights(settings, processes)),  # typed as text, but a switch

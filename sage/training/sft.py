@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
@@ -30,6 +31,32 @@ from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.examples import Solution, tokenised
 from sage.training.processes import rank, world_size
 from sage.training.watching import Watching
+
+
+class EachExampleOnce(SFTTrainer):
+    """TRL's SFT, in which the last batch of a pass holds no example twice.
+
+    Where several processes share it, they are all handed full batches, filled up with examples from
+    the start of the pass. Those go: the batch is that of one process.
+    """
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> Any:
+        batches = map(self._without_repeats, epoch_iterator)
+        return super().get_batch_samples(batches, num_batches, device)
+
+    def _without_repeats(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        state, rows = self.accelerator.gradient_state, len(batch["labels"])
+        if not state.end_of_dataloader or state.remainder <= 0:
+            return batch
+        own = max(0, min(rows, state.remainder - self.accelerator.process_index * rows))
+        batch = {name: value[: max(own, 1)] for name, value in batch.items()}
+        if not own:  # one row, without loss, for a process that has no other
+            batch["labels"] = torch.full_like(batch["labels"], -100)
+            batch["attention_mask"] = torch.zeros_like(batch["attention_mask"])
+            batch["attention_mask"][:, 0] = 1
+        return batch
 
 
 def fine_tune(
@@ -61,7 +88,7 @@ def fine_tune(
         code = code_digest("sage.training.sft")
         claim(scratch, [manifest.settings, made, text_sum(json.dumps(examples.rows)), code])
     config.distributed_state.wait_for_everyone()
-    trainer = SFTTrainer(
+    trainer = EachExampleOnce(
         model=load_model(base, DTYPES[settings.precision]),
         args=config,
         train_dataset=Dataset.from_list(examples.rows),

@@ -8,15 +8,18 @@ of tensors and plain values for every checkpoint, so that a resumed run equals a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from inspect import getattr_static
 from typing import Any, Protocol
 
 import torch
 
+from sage.method.advantages import Groups
 from sage.method.anchors import LogProbs
 from sage.method.credit import CreditRule
 from sage.method.guides import GuideFunction
 from sage.method.planners import DynamicSampling, Filter, Planner
+from sage.named import takes
 
 
 class Estimator(Protocol):
@@ -28,9 +31,9 @@ class Estimator(Protocol):
 
 
 class Advantage(Protocol):
-    """An advantage, such as `sage.method.advantages.Centred`."""
+    """An advantage, such as `sage.method.advantages.Centred`; `groups` may be left out."""
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+    def advantages(self, rewards: torch.Tensor, groups: Groups) -> torch.Tensor:
         """Rewards `[N, G]` of N prompts with G rollouts each to advantages `[N, G]`."""
         ...
 
@@ -74,10 +77,24 @@ class Shaping:
                     f"{deed}; choose one"
                 )
 
+    def __str__(self) -> str:
+        """The parts, as a model card names them; empty without any."""
+        return ", ".join(
+            f"{name} {part if is_dataclass(part) else type(part).__name__}"
+            for name, part in self._parts().items()
+            if part is not None
+        )
+
     @property
     def planning(self) -> Planner | None:
         """The planner, or that of dynamic sampling if there is a filter."""
         return DynamicSampling(self.filter, self.max_refills) if self.filter else self.planner
+
+    @property
+    def asks_for_groups(self) -> bool:
+        """Whether the advantage looks at single rewards and at names of problems."""
+        made = self.advantage
+        return made is not None and takes(getattr_static(type(made), "advantages"), 2)
 
     @property
     def kl_in_reward(self) -> bool:
@@ -100,21 +117,6 @@ class Shaping:
         """Whether that looks at the whole vocabulary."""
         return bool(getattr(self.estimator, "over_vocabulary", False))
 
-    def check_kl(self, coefficient: float, arguments: Any) -> None:
-        """Raise ValueError if TRL's `arguments` leave no KL term to shape, or go past it."""
-        if self.guide is None and self.estimator is None:
-            return
-        if coefficient == 0.0:
-            raise ValueError(
-                "a guide or an estimator needs a KL term, but its coefficient is 0; set `beta` in "
-                "GRPOConfig"
-            )
-        if self.estimator is not None and arguments.use_bias_correction_kl:
-            raise ValueError(
-                "use_bias_correction_kl (TRL's default) corrects k3 only, but another estimator is "
-                "set; set use_bias_correction_kl=False in GRPOConfig"
-            )
-
     def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Let the choices learn that do."""
         for part in self._with("end_step").values():
@@ -131,9 +133,11 @@ class Shaping:
 
     def _with(self, method: str) -> dict[str, Any]:
         """The choices that have a method of that name."""
+        return {name: part for name, part in self._parts().items() if hasattr(part, method)}
+
+    def _parts(self) -> dict[str, Any]:
         names = ("guide", "estimator", "advantage", "credit", "filter", "planner")
-        parts = {name: getattr(self, name) for name in names}
-        return {name: part for name, part in parts.items() if hasattr(part, method)}
+        return {name: getattr(self, name) for name in names}
 
 
 def loss_mask(inputs: Mapping[str, Any]) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from accelerate import Accelerator
@@ -59,24 +59,30 @@ class StepLog:
             self._moments[name] = moment
 
 
-class Solved:
-    """pass@k over the problems of one evaluation, of which there are `problems` if that is known.
+class Evaluated:
+    """Means over the problems of one evaluation, of which there are `problems` if that is known.
 
-    Processes that run out of problems begin again, which counts no second time.
+    TRL's are means over batches, also where the last is smaller. Processes that run out of problems
+    begin again, which counts no second time.
     """
 
     def __init__(self, problems: int | None = None) -> None:
-        self._problems, self._right = problems, torch.empty(0)
+        self._problems, self._scores = problems, torch.empty(0)
 
-    def pass_at_k(self, correct: torch.Tensor, group: int) -> dict[str, float]:
-        """The mean over the problems so far, for k = 1, 2, 4, … up to a `group`'s size.
+    def means(self, scores: torch.Tensor, group: int, names: Sequence[str]) -> dict[str, float]:
+        """The means so far, over completions of `step/{name}`, over problems of pass@k.
 
-        `correct` `[R]` has the first rewards of all processes' completions in the next batch: a
-        completion is right where it is above 0, and not scored where it is NaN. Problems with fewer
-        than k that are scored do not count.
+        `scores` `[R, F]` are those of all processes' completions in the next batch, by `names`;
+        NaN where there is none. A completion is right where the second, the first reward, is above
+        0. pass@k is for k = 1, 2, 4, … up to a `group`'s size, over problems with as many scored.
         """
-        correct = correct.view(-1, group).cpu()
-        right = (correct > 0).float().masked_fill(correct.isnan(), torch.nan)
-        self._right = torch.cat([self._right.view(-1, group), right])[: self._problems]
+        scores = scores.view(-1, group, len(names)).cpu()
+        self._scores = torch.cat([self._scores.view(-1, *scores.shape[1:]), scores])
+        self._scores = self._scores[: self._problems]
+        first = self._scores[..., 1]
+        right = (first > 0).float().masked_fill(first.isnan(), torch.nan)
         sizes = [2**power for power in range(group.bit_length())]
-        return {f"pass@{k}": pass_at_k(self._right, k).nanmean().item() for k in sizes}
+        averages = self._scores.flatten(0, 1).nanmean(dim=0).tolist()
+        return {f"pass@{k}": pass_at_k(right, k).nanmean().item() for k in sizes} | {
+            f"step/{name}": average for name, average in zip(names, averages, strict=True)
+        }

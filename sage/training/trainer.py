@@ -45,12 +45,25 @@ from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from sage.method.anchors import K3, K3Corrected, LogProbs
 from sage.method.planners import Draw, Planner
-from sage.training import anchoring, credit, drawing, planning, start, tallies
-from sage.training.anchoring import REFERENCE, LossCall
-from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
+from sage.study.types import SAGE
+from sage.training import anchoring, credit, drawing, planning, settings, start, tallies
+from sage.training.anchoring import LossCall
+from sage.training.drawing import OLD, REFERENCE, Examples, GenerationCall, MakeDrawer, Rollouts
 from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
 from sage.training.shaping import Shaping
 from sage.training.trimming import one_pass, trimmed, with_states
+
+PAPER = {
+    "title": SAGE.title,
+    "id": str(SAGE.arxiv),
+    "citation": f"@article{{sage, title = {{{{{SAGE.title}}}}}, "
+    f"author = {{{SAGE.authors.replace(', ', ' and ')}}}, year = {SAGE.year}, "
+    f"eprint = {{arXiv:{SAGE.arxiv}}}}}",
+}
+"""What the model card of a policy trained with a guide cites."""
+
+_OWN = ("pass@", "step/", "sage/", "sampler/", "zero_advantages")
+"""How names of numbers begin that TRL does not log."""
 
 STATE = "choices.pt"
 """The file of a checkpoint that holds what the choices remember."""
@@ -70,8 +83,8 @@ class SageTrainer(GRPOTrainer):
     - `make_drawer`: what draws rollouts instead of TRL (`transformers_rollouts` or `vllm_rollouts`
       of `sage.training.drawers`); `correction` then weights tokens by what the sampler's
       probabilities differ from the trainer's.
-    - `trims`: log-probs are computed without padding, and small passes on a CPU at once; they equal
-      TRL's but for rounding.
+    - `trims`: log-probs are computed without padding, of a prompt once for its group, and of small
+      passes on a CPU at once; they equal TRL's but for rounding.
     - `micro_batches`: into how many parts all processes together cut a step; by default each
       accumulates `gradient_accumulation_steps` of its own.
 
@@ -102,19 +115,23 @@ class SageTrainer(GRPOTrainer):
         trims: bool = False,
         **more: Any,
     ) -> None:
-        start.check_reference(args, reference)
-        beta = args.beta if args else 0.0
+        beta, syncs = (args.beta, args.sync_ref_model) if args else (0.0, False)
         if args and reference is not None:  # TRL would load another, and hold it beside this one
-            args.beta = 0.0
+            args.beta, args.sync_ref_model = 0.0, False
         try:
             super().__init__(model, reward_funcs, args, *others, **more)
         finally:
             if args:
-                args.beta = beta
+                args.beta, args.sync_ref_model = beta, syncs
         self.beta = beta
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
         self.shaping, self.stop_texts = shaping or Shaping(), tuple(stop_texts)
+        if said := str(self.shaping):  # for the model card
+            self._name = f"{'SAGE' if self.shaping.guide else 'GRPO'} ({said})"
+        if self.shaping.guide:
+            self._paper, self._tag_names = PAPER, [*self._tag_names, "sage"]
+            self.model.add_model_tags(self._tag_names)
         if self.mask_truncated_completions:  # TRL knows no end but EOS, and empties masks too early
             self.mask_truncated_completions = False
             self.shaping = replace(self.shaping, mask_truncated=True)
@@ -132,10 +149,12 @@ class SageTrainer(GRPOTrainer):
         by_sequence = self.importance_sampling_level == "sequence"
         self._means = anchoring.TokenMeans(self.accelerator, by_sequence)
         self._entries, self._evaluations = tallies.StepLog(), 0
-        self._solved = tallies.Solved()
+        self._evaluated, self._set = tallies.Evaluated(), ""
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
-        self._check()
+        settings.check(self)
+        for network in filter(None, (self.model, self.ref_model, reference)):
+            start.count_positions(network)
         if self._draws is None and not self.use_vllm:
             policy = self.accelerator.unwrap_model(self.model)
             self._ends.have_trl_stop(self, policy)
@@ -151,25 +170,12 @@ class SageTrainer(GRPOTrainer):
             )
         self.add_callback(_Learning(self))
 
-    def _check(self) -> None:
-        """Raise ValueError for what cannot be trained, or not with these settings of TRL."""
-        start.check_policy(self.model)
-        if self._draws is not None:
-            start.check_drawing(self, self._correction.kind)
-        self.shaping.check_kl(self.beta, self.args)
-        start.check_data(self, self.shaping)
-        planner, tools = self.shaping.planning, bool(getattr(self, "tools", None))
-        if (rule := self.shaping.token_rule) is not None:
-            credit.check_credit(rule, planner, tools, self._shares, self.args)
-        if planner is not None:
-            columns = getattr(self.train_dataset, "column_names", None) or ()
-            planning.check_planner(planner, columns, self.shaping.advantage is not None, self.args)
-
     # 1. A pass over the problems
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """A pass; none in a run resumed after its last step, where transformers takes one more."""
         if self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
+            settings.check_resumed(self)
             drawing.start_at_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
 
@@ -181,9 +187,9 @@ class SageTrainer(GRPOTrainer):
         log = self._metrics["train" if training else "eval"]
         group = self._shares.group if training else self.num_generations_eval or 1
         shares = replace(self._shares, group=group)
-        score, longest = super()._generate_and_score_completions, self.args.max_completion_length
+        score = super()._generate_and_score_completions
         self._generation = call = GenerationCall(
-            score, self.shaping, shares, self._ends, longest, self.state, log
+            score, self.shaping, shares, self._ends, self.state, log
         )
         try:
             if planner is not None and training:
@@ -201,15 +207,39 @@ class SageTrainer(GRPOTrainer):
             call.count()
         else:
             moment = (*self._moment(self.model_wrapped), self._evaluations)
-            self._entries.put(log, moment, self._solved.pass_at_k(call.correct, group))
+            names = ["reward", *(f"rewards/{name}/mean" for name in self.reward_func_names)]
+            self._entries.put(log, moment, self._evaluated.means(call.scores, group, names))
         return batch
 
-    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
         """TRL's evaluation; what is logged of one has nothing of another in the same step."""
         self._evaluations += 1
         dataset = dataloader.dataset
-        self._solved = tallies.Solved(len(dataset) if hasattr(dataset, "__len__") else None)
-        return super().evaluation_loop(dataloader, *args, **kwargs)
+        self._evaluated = tallies.Evaluated(len(dataset) if hasattr(dataset, "__len__") else None)
+        self._set = metric_key_prefix.removeprefix("eval").removeprefix("_")
+        return super().evaluation_loop(
+            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+        )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's log; of one of several sets of evaluation each number has that set's key.
+
+        TRL gives those of all sets the same keys, which stay beside for what is TRL's own.
+        """
+        log = self._metrics["eval"]
+        if not self.model.training and self._set:
+            for name in list(log):
+                log[f"{self._set}_{name}"] = log[name]
+                if name.startswith(_OWN):
+                    del log[name]
+        super().log(logs, start_time)
 
     def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
         """The completions of all processes, drawn further as the planner says and chosen by it."""
@@ -233,7 +263,7 @@ class SageTrainer(GRPOTrainer):
         for name, value in generation.counts(self.shaping.filter is not None).items():
             call.log[name].append(value)
         scaled = self.args.scale_rewards != "none"
-        return planning.chosen_rows(generation, chosen, self.shaping.advantage, scaled, shares)
+        return planning.chosen_rows(generation, chosen, self.shaping, scaled, shares)
 
     def _under_own_prompts(self, batch: Rollouts, prompts: list[Any]) -> Rollouts:
         """Guided completions with their prompts without guidance, and reference log-probs for it.
@@ -248,6 +278,13 @@ class SageTrainer(GRPOTrainer):
             with self._reference(self.model) as reference:
                 batch[REFERENCE] = self._read(reference, *drawing.texts_of(batch))
         return batch
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        """TRL's completions; every log that asks whether they ended follows one rule."""
+        drawn = super()._generate(prompts)
+        if self._generation is not None:
+            self._generation.note_ends(drawn[1], drawn[2])
+        return drawn
 
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Tokens and log-probs of a completion of each prompt."""
@@ -283,9 +320,10 @@ class SageTrainer(GRPOTrainer):
             if getattr(self.shaping.token_rule, "strategies", False):
                 numbers = strategies_of(inputs, completions)
                 call.strategies = torch.tensor(numbers, device=rewards.device)
-            call.correct = rewards[:, 0]
             total = (rewards * weights).nansum(dim=1)
-            call.rewards = total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
+            total = total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
+            call.scores = torch.cat([total[:, None], rewards], dim=1)
+            call.parts = (rewards * weights)[:, weights != 0]
         return rewards
 
     # 3. A micro-batch
@@ -319,11 +357,13 @@ class SageTrainer(GRPOTrainer):
         call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
         plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
         texts = (input_ids, attention_mask, logits_to_keep)
-        read = one_pass(plain, self.accelerator, self.temperature) if self._trims else plain
-        if states is not None and getattr(rule, "hidden_states", False):
+        whole, read = bool(getattr(rule, "hidden_states", False)), plain
+        if self._trims:
+            read = one_pass(plain, self.accelerator, self.temperature, whole)
+        if states is not None and whole:
             read = with_states(read, self.accelerator.unwrap_model(model), states)
         if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
-            read = trimmed(read, self.accelerator.num_processes, states)
+            read = trimmed(read, self.accelerator, states)
         output = read(model, *texts, **kwargs)
         if call is None:
             return output

@@ -2,8 +2,9 @@
 
 All wrap TRL's function that reads log-probs and entropies of completions, and keep its form. TRL
 pads all completions of a generation to the longest; `trimmed` reads rows of similar length
-together. Without Triton TRL scores prompts as well, a part of the vocabulary at a time; `one_pass`
-scores the completions of a small pass in one go. The numbers are TRL's but for rounding.
+together, and what they have in common once (`shared_prompts`). Without Triton TRL scores prompts as
+well, a part of the vocabulary at a time; `one_pass` scores the completions of a small pass in one
+go. The numbers are TRL's but for rounding.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 import torch
 from torch.nn.functional import pad
+
+from sage.training.shared_prompts import SharedPrompts, is_exact
 
 Read = Callable[..., Any]
 """TRL's `_get_per_token_logps_and_entropies`: log-probs, entropies and an auxiliary loss."""
@@ -28,8 +31,9 @@ _PLAIN = ("llama", "qwen2", "qwen3")
 """Models whose logits are their head's, without a scale or a bound."""
 
 
-def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None) -> Read:
-    """`read`, but rows of similar length are read together, without their padding.
+def trimmed(read: Read, accelerator: Any, states: list[torch.Tensor] | None = None) -> Read:
+    """`read`, but rows of similar length are read together, without their padding, and in a single
+    process a prompt of several rows once.
 
     `states` are those that `with_states` appends in each pass; they become one `[B, T, D]`.
     """
@@ -42,15 +46,25 @@ def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None
         order = lengths.argsort(descending=True)
         # Processes that train together must run the same number of passes.
         least = _WORTH if input_ids.device.type == "cpu" else _WORTH_ON_GPU
-        worth = least if processes == 1 else torch.inf
+        worth = least if accelerator.num_processes == 1 else torch.inf
         border = input_ids.shape[1] - logits_to_keep
-        sizes = group_sizes(lengths[order].tolist(), int(prompts.max()), worth)
+        first = border - int(prompts.max())
+        shared = None
+        if accelerator.num_processes == 1 and is_exact(model, input_ids.shape[1] - first):
+            texts = input_ids[:, first:], attention_mask[:, first:]
+            shared = SharedPrompts(model, *texts, border - first, accelerator.autocast)
+            if shared.saved < least:
+                shared = None
+            else:
+                shared.read()
         outputs = []
-        for rows in order.split(sizes):
+        for rows in order.split(group_sizes(lengths[order].tolist(), worth)):
             longest = max(1, int(lengths[rows].max()))
-            columns = slice(border - int(prompts[rows].max()), border + longest)
+            start = border - int(prompts[rows].max()) if shared is None else first
+            columns = slice(start, border + longest)
+            reader = model if shared is None else shared.reader(rows)
             output = read(
-                model, input_ids[rows, columns], attention_mask[rows, columns], longest, **kwargs
+                reader, input_ids[rows, columns], attention_mask[rows, columns], longest, **kwargs
             )
             missing = (0, logits_to_keep - longest)  # zeros, as TRL leaves padding
             outputs.append([None if part is None else pad(part, missing) for part in output])
@@ -65,11 +79,12 @@ def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None
     return passes
 
 
-def one_pass(read: Read, accelerator: Any, temperature: float) -> Read:
+def one_pass(read: Read, accelerator: Any, temperature: float, whole: bool = False) -> Read:
     """`read`, but a small pass on a CPU holds the logits of all its completion tokens.
 
     That is for models whose logits are what their head gives, trained in one process and in the
-    precision of their weights; all else is left to `read`.
+    precision of their weights; all else is left to `read`. Behind the last token nothing is scored:
+    it is read only where it is wanted for its state (`whole`).
     """
     if accelerator.num_processes > 1 or accelerator.mixed_precision != "no":
         return read
@@ -86,9 +101,10 @@ def one_pass(read: Read, accelerator: Any, temperature: float) -> Read:
         )
         if not (fits and plain and input_ids.device.type == "cpu"):
             return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
-        states = bare.base_model(input_ids, attention_mask, use_cache=False).last_hidden_state
-        head = bare.get_output_embeddings()
-        logits = head(states[:, -logits_to_keep - 1 : -1]).float() / temperature
+        read_to, kept = (None, logits_to_keep + 1) if whole else (-1, logits_to_keep)
+        texts = input_ids[:, :read_to], attention_mask[:, :read_to]
+        output = model(*texts, use_cache=False, logits_to_keep=kept)
+        logits = output.logits[:, :logits_to_keep].float() / temperature
         log_probs = torch.log_softmax(logits, -1)
         padding = attention_mask[:, -logits_to_keep:] == 0
         tokens = log_probs.gather(-1, input_ids[:, -logits_to_keep:, None])[..., 0]
@@ -123,18 +139,13 @@ def with_states(read: Read, policy: Any, states: list[torch.Tensor]) -> Read:
     return noted
 
 
-def group_sizes(lengths: list[int], prompt: int, worth: float) -> list[int]:
+def group_sizes(lengths: list[int], worth: float) -> list[int]:
     """How many rows to read together; `lengths`, longest first, are those of the completions.
 
-    A group is split where that saves most, if that is more than `worth` tokens; `prompt` tokens are
-    in front of every completion.
+    A group is split where that saves most, if that is more than `worth` tokens.
     """
-    longest = lengths[0] + prompt
-    saved = [(len(lengths) - i) * (longest - n - prompt) for i, n in enumerate(lengths)]
+    saved = [(len(lengths) - i) * (lengths[0] - n) for i, n in enumerate(lengths)]
     best = max(range(len(lengths)), key=saved.__getitem__)
     if saved[best] <= worth:
         return [len(lengths)]
-    return [
-        *group_sizes(lengths[:best], prompt, worth),
-        *group_sizes(lengths[best:], prompt, worth),
-    ]
+    return [*group_sizes(lengths[:best], worth), *group_sizes(lengths[best:], worth)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sage.problems.record import Problem
-from sage.problems.sets import draw_problems
+from sage.tasks import draw_problems
 
 
 def sums(name: str = "sums", **settings: Any) -> list[Problem]:

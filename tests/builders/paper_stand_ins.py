@@ -134,6 +134,4 @@ def shortened(study: str, engine: str) -> dict[str, Any]:
                 exhibit[key] = few
         if exhibit["kind"] == "perplexity":
             del exhibit["problems"]  # not among the first two
-        if exhibit["kind"] == "step_times":
-            exhibit["rounds"] = 6
     return content

@@ -17,7 +17,6 @@ from sage.exhibits.curves import CurvesFigure
 from sage.exhibits.kind import Display
 from sage.exhibits.patterns import PatternTable
 from sage.exhibits.perplexity import PerplexityFigure
-from sage.exhibits.step_times import StepTimesTable
 from sage.exhibits.training import GradientTable, TrainingFigure
 from sage.exhibits.trajectory import TrajectoryFigure
 from sage.rendering.style import STYLE
@@ -60,9 +59,6 @@ EXHIBITS: dict[str, Any] = {
     "figure3": CurvesFigure(kind="curves", title="Curves", model="tiny"),
     "figure7": PerplexityFigure(
         kind="perplexity", title="Perplexity", model="tiny", benchmark="easy", responses=4
-    ),
-    "overhead": StepTimesTable(
-        kind="step_times", title="Cost", model="tiny", algorithms=["grpo", "branch"]
     ),
     "training": TrainingFigure(kind="training", title="Training", model="tiny"),
 }
@@ -127,6 +123,17 @@ class Given(Display):
 
     def frame(self, name: str) -> pd.DataFrame:
         return self.frames[name]
+
+
+def shown(document: TableDocument, title: str, small: bool = False, group: int = 0) -> list[str]:
+    """The cells of a row of a table as they are read, or the small text below them."""
+    (row,) = (row for row in document.table.groups[group].rows if row.title == title)
+    return [cell.small if small else cell.text for cell in row.cells]
+
+
+def heads(document: TableDocument) -> list[tuple[str, ...]]:
+    """A table's heads: the title over its columns, then these."""
+    return [(head.title, *head.columns) for head in document.table.heads]
 
 
 def table_of(study: ResolvedStudy, exhibit: str, **frames: pd.DataFrame) -> TableDocument:

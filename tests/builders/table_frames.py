@@ -6,7 +6,6 @@ import pandas as pd
 from report_frames import COMPARISONS, METRICS, a_study, pass_at_k, table_of
 
 from sage.rendering.table import TableDocument
-from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 
 def accuracies(
@@ -52,11 +51,6 @@ class MeasuredFrames:
         ],
         columns=["algorithm", "stage", "value", "low", "high"],
     ).assign(coverage=0.5, n_seeds=2, steps=30)
-    TIMES = pd.DataFrame(
-        [("branch", turn, 1.01 + 0.02 * (turn % 2), 8, 64) for turn in range(8)]
-        + [("grpo", turn, 1.0, 8, 64) for turn in range(8)],
-        columns=STEP_TIMES,
-    )
     PERPLEXITIES = pd.DataFrame(
         [
             (problem, algorithm, value)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from tiny_models import write_tiny
 
-from sage.grading import Grader
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.study import RL, Algorithm
+from sage.tasks import Grader
 from sage.training import rl
 from sage.training.adapters import lora_config
 from sage.training.drawers import drawer_for

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sage.grading import Grader
+from sage.tasks import Grader
 
 MIRROR = os.environ.get("SAGE_MIRROR")
 needs_mirror = pytest.mark.skipif(

@@ -6,12 +6,11 @@ import pandas as pd
 import pytest
 from claim_frames import RAISED
 from pydantic import TypeAdapter
-from report_frames import ROOT, history
+from report_frames import history
 
-from sage.claims.evidence import by_pair, of_histories, of_pass_at_k, of_step_times, of_tails
-from sage.claims.tests import AnyTest, load_claims
+from sage.claims.evidence import by_pair, of_histories, of_pass_at_k, of_tails
+from sage.claims.tests import AnyTest
 from sage.claims.verdicts import of_finding
-from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 
 class TestEvidence:
@@ -107,29 +106,6 @@ class TestEvidence:
         ]
         # steps 1 to 3, 4 and 5, 6 and 7
         assert effects == pytest.approx([4.0, 2.0, 4.5, 6.5])
-
-    def test_times_are_compared_round_by_round(self) -> None:
-        rounds = range(40)
-        times = pd.DataFrame(
-            [("grpo", i, 1.0 + i, 8, 64) for i in rounds]  # a machine that gets ever slower
-            + [("branch", i, (1.01 if i % 2 else 1.03) * (1.0 + i), 8, 64) for i in rounds],
-            columns=STEP_TIMES,
-        )
-        (one,) = of_step_times(times, "branch", "grpo")
-        assert one.effect == pytest.approx(0.02)
-        assert (one.low, one.high) == pytest.approx((0.01, 0.03))
-        assert (one.n, one.p) == (40, pytest.approx(2 * 0.5**40))
-        assert of_step_times(times, "token", "grpo") == []
-        # Nothing measurable, and more than the margin allows: a verdict of each kind.
-        test = load_claims(ROOT / "config/claims.yaml")["overhead"].primary
-
-        def verdict(measured: pd.DataFrame) -> str:
-            (cost,) = of_step_times(measured, "branch", "grpo", test.null)
-            return of_finding(test, cost, cost.p)
-
-        assert verdict(times) == "supported"
-        slower = times.assign(seconds=times["seconds"] * (1 + 0.2 * (times["algorithm"] != "grpo")))
-        assert verdict(slower) == "contradicted"
 
     def test_steps_in_which_nothing_was_scored_do_not_count(self) -> None:
         ours = [*history(6, slope=1.01), {"step": 7, "reward": None}]

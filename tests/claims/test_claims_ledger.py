@@ -151,7 +151,7 @@ class TestLedger:
     def test_no_difference_is_told_with_its_margin(self, study: ResolvedStudy) -> None:
         claim = told(study, small(0.001, 1e-5, 0.8))
         assert claim.verdict_text == "no difference larger than 2.0 points"
-        assert counted([claim]) == "Claims: 1 without a difference that matters; 1 exploratory."
+        assert counted([claim]) == "1 exploratory claim: 1 without a difference that matters."
 
     def test_a_claim_of_two_parts_says_which_part_holds(self, study: ResolvedStudy) -> None:
         part = CLAIM.secondary[0].model_copy(update={"part": True})
@@ -187,35 +187,41 @@ class TestLedger:
         assert claim.verdict == "not testable"
         said = "against the answers of other problems GRPO has pass@2 5.0 %, against their own 80"
         assert any(said in sentence for sentence in claim.summary)
-        assert counted([claim]) == "Claims: 1 not testable; 1 exploratory."
+        assert counted([claim]) == "1 exploratory claim: 1 not testable."
         counted_so = CLAIM.primary.model_copy(update={"count": "working"})
         working = CLAIM.model_copy(update={"primary": counted_so})
         both = pd.concat([RAISED, RAISED.assign(metric=WORKING)])
         unguessed = Measured(both, chance=pd.DataFrame(high))
         assert told(study, unguessed, working).verdict == "supported"
 
-    def test_a_guide_that_hardly_acted_has_no_other_verdict(self, study: ResolvedStudy) -> None:
+    @pytest.mark.parametrize(
+        ("frame", "doses", "verdict", "note", "significant"),
+        [
+            (small(0.001, 1e-6, 0.8), (), "no difference", "", False),  # no dose was recorded
+            (small(0.001, 1e-6, 0.8), (0.04, 0.06), "no difference", "", False),
+            (small(0.001, 1e-6, 0.8), (0.01, 0.03), "no difference", "2.5 times", False),
+            (RAISED, (0.01,), "supported", "5 times", True),
+            (RAISED, (0.06,), "supported", "", False),
+        ],
+    )
+    def test_a_dose_that_is_too_small_stands_beside_the_verdict(
+        self,
+        study: ResolvedStudy,
+        frame: pd.DataFrame,
+        doses: tuple[float, ...],
+        verdict: str,
+        note: str,
+        significant: bool,
+    ) -> None:
         """A mean dose of (0.01 + 0.03) / 2 = 0.02 is 2.5 times below 0.05."""
-
-        def judged(frame: pd.DataFrame, *doses: float) -> LedgerClaim:
-            runs = enumerate(doses, start=1)
-            histories = {("tiny", "branch", seed): [{"guide_dose": dose}] for seed, dose in runs}
-            return told(study, Measured(frame, histories=histories))
-
-        none = small(0.001, 1e-6, 0.8)
-        assert judged(none).verdict == "no difference"  # no dose was recorded
-        assert judged(none, 0.04, 0.06).verdict == "no difference"
-        weak = judged(none, 0.01, 0.03)
-        assert weak.verdict == "untested at this dose"
-        assert weak.rows[0].verdict == "inconclusive"
-        said = (
-            "Untested at this dose: the dose of Branch in the reward is 0.02 standard deviations "
-            "of the advantages, below 0.05, 2.5 times too small."
-        )
-        assert said in weak.summary
-        # Nor does a small p speak of a guide that hardly acted: it is chance, or of something else.
-        assert judged(RAISED, 0.01).verdict == "untested at this dose"
-        assert judged(RAISED, 0.06).verdict == "supported"
+        runs = enumerate(doses, start=1)
+        histories = {("tiny", "branch", seed): [{"guide_dose": dose}] for seed, dose in runs}
+        claim = told(study, Measured(frame, histories=histories))
+        said = [one for one in claim.summary if f"{note} too small" in one and note]
+        assert claim.verdict == verdict
+        assert claim.verdict_text.endswith(f", dose {note} too small") == bool(note)
+        assert len(said) == bool(note)
+        assert any("p < 0.001" in one or "p = " in one for one in said) == significant
 
     def test_a_secondary_test_at_a_dose_that_is_too_small_names_its_guide(
         self, study: ResolvedStudy

@@ -9,6 +9,7 @@ import pytest
 from pages import MANIFEST, a_page_with_claims, with_a_case
 from report_frames import ROOT, a_study, changed
 
+from sage.claims.known import Earlier, add, earlier_of, kept_earlier, trained_earlier
 from sage.claims.registration import (
     Registration,
     claim_sum,
@@ -17,11 +18,13 @@ from sage.claims.registration import (
     read_entries,
     register,
     registration,
+    summary,
 )
 from sage.claims.tests import Claim, load_claims
 from sage.exhibits import load_study
 from sage.runtime.faults import Damaged
 from sage.study import ResolvedStudy
+from sage.tools import keep
 
 CLAIMS = load_claims(ROOT / "config/claims.yaml")
 NOWHERE = Path("nowhere.json")
@@ -93,6 +96,80 @@ def test_a_registration_in_git_counts_until_the_study_is_kept(tmp_path: Path) ->
     assert committed("mine", tmp_path) == folder / "registered.json"
     (folder / "run.json").write_text("{}")
     assert committed("mine", tmp_path) is None
+
+
+def trained_in(folder: Path, study: ResolvedStudy, methods: list[str]) -> list[Earlier]:
+    """What is known from a folder of results in which these methods of the study were trained."""
+    register(study, CLAIMS, folder / "registered.json", None)
+    for run in [run for run in study.trained_runs("tiny") if run.algorithm in methods]:
+        policy = folder / "models" / run.model / run.algorithm / f"seed{run.seed}"
+        policy.mkdir(parents=True)
+        (policy / "manifest.json").write_text('{"ended": "2026-11-25T20:07:26+00:00"}')
+    return trained_earlier([folder, folder / "none"])
+
+
+@pytest.mark.parametrize(
+    ("trained", "label"),
+    [
+        (["grpo", "grpo_branch"], "exploratory, counts known since 2026-11-25"),
+        (["grpo"], "registered"),  # the contrast needs both
+        ([], "registered"),
+    ],
+)
+def test_a_fresh_folder_knows_what_was_trained_elsewhere(
+    study: ResolvedStudy, tmp_path: Path, trained: list[str], label: str
+) -> None:
+    earlier = trained_in(tmp_path / "first", study, trained)
+    file, content = tmp_path / "fresh/registered.json", claim_sum(CLAIMS[NAME], study)
+    register(study, CLAIMS, file, None, earlier)
+    (entry,) = read_entries(file)
+    assert entry["trained"] == 0
+    asked = Registration([entry])
+    assert asked.label(NAME, content) == label
+    assert asked.of_claim(NAME, content)[0] == (label == "registered")
+    assert (NAME in entry["known"]) == (label != "registered")
+    said = f"{NAME}: counts known since 2026-11-25, in {tmp_path}/first"
+    assert (said in summary(file)) == (label != "registered")
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({}, "exploratory, counts known since 2026-11-25"),
+        ({"seeds": [3407, 2]}, "exploratory, counts known since 2026-11-25"),  # half was known
+        ({"seeds": [3407, 2, 3]}, "registered"),
+        ({"seeds": [7]}, "registered"),
+    ],
+)
+def test_new_seeds_make_a_claim_new(
+    study: ResolvedStudy, tmp_path: Path, change: dict[str, list[int]], label: str
+) -> None:
+    add(tmp_path, earlier_of(design(study), "reports/q/smoke", "2026-11-25T20:07:26+00:00"))
+    other, file = changed(study, **change), tmp_path / "registered.json"
+    register(other, CLAIMS, file, None, kept_earlier(tmp_path))
+    assert Registration(read_entries(file)).label(NAME, claim_sum(CLAIMS[NAME], other)) == label
+
+
+def test_a_claim_that_was_registered_before_its_kept_run_stays_registered(
+    study: ResolvedStudy, tmp_path: Path
+) -> None:
+    register(study, CLAIMS, tmp_path / "kept.json", None)
+    (entry,) = read_entries(tmp_path / "kept.json")
+    kept = [entry | {"time": "2026-11-25T10:00:00+00:00"}]
+    earlier, file = trained_in(tmp_path / "a", study, ["grpo", "grpo_branch"]), tmp_path / "b.json"
+    register(study, CLAIMS, file, None, earlier, kept)
+    asked = Registration(read_entries(file))
+    assert asked.label(NAME, claim_sum(CLAIMS[NAME], study)) == "registered"
+
+
+def test_kept_runs_say_since_when_their_counts_were_known() -> None:
+    reports = ROOT / "reports"
+    assert set(keep.labels(reports / "mini/mini").values()) == {
+        "exploratory, counts known since 2026-11-25"
+    }
+    assert set(keep.labels(reports / "bases/bases").values()) == {"registered"}
+    runs = kept_earlier(reports)
+    assert [one for one in map(keep.run_of, keep.kept_runs()) if one not in runs] == []
 
 
 @pytest.mark.parametrize("what", ["seeds", "problems", "samples", "learning rate", "algorithm"])

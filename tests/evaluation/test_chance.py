@@ -11,18 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sage.evaluation.chance import answer_key, chance_level, chance_table
+from sage.evaluation.chance import chance_level, chance_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import POOLED
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.problems.arithmetic import correct_working
 from sage.problems.corpus import Corpus, Slips, Style
-from sage.problems.record import Kind, Problem
+from sage.problems.record import Problem
+from sage.tasks import task_of
+from sage.tasks.arithmetic import ArithmeticSet
 
 KS = np.array([1, 2, 4])
 
 
-def problems_with(*golds: str, kind: Kind = "number", levels: Sequence[str] = ()) -> list[Problem]:
+def problems_with(*golds: str, kind: str = "number", levels: Sequence[str] = ()) -> list[Problem]:
     """Problems `p0`, `p1`, … with these answers."""
     named = levels or [""] * len(golds)
     return [
@@ -74,8 +75,9 @@ def test_one_answer_for_all_has_no_chance_level() -> None:
         ("Ann knight", "Ann knave", "knights", False),
     ],
 )
-def test_equal_answers_share_a_key(one: str, other: str, kind: Kind, same: bool) -> None:
-    assert (answer_key(one, kind) == answer_key(other, kind)) is same
+def test_equal_answers_share_a_key(one: str, other: str, kind: str, same: bool) -> None:
+    key = task_of(kind).gold_key
+    assert (key(one) == key(other)) is same
 
 
 def test_a_guesser_has_its_own_score_and_a_solver_has_none() -> None:
@@ -97,6 +99,8 @@ def test_what_does_not_fit_is_named() -> None:
         chance_level([{}, {}], problems_with("1"), 4, KS)
     with pytest.raises(ValueError, match="from 0 to 4"):
         chance_level([{"2": 5}, {}], problems_with("1", "2"), 4, KS)
+    with pytest.raises(ValueError, match="'program'"):  # never a level of 0 that was not found
+        chance_level([{}], [replace(problems_with("1")[0], kind="program")], 4, KS)
 
 
 def test_the_controls_of_a_run() -> None:
@@ -169,7 +173,7 @@ def test_each_stratum_has_a_row_of_its_own() -> None:
     ],
 )
 def test_working_is_checked_step_by_step(working: str, answer: str, correct: bool) -> None:
-    assert correct_working("Calculate 5-3-6.", working, answer) is correct
+    assert ArithmeticSet.working("Calculate 5-3-6.", working, answer) is correct
 
 
 def test_worked_solutions_without_slips_have_correct_working() -> None:
@@ -178,4 +182,4 @@ def test_worked_solutions_without_slips_have_correct_working() -> None:
     sizes = {"min_terms": 2, "max_terms": 5, "max_value": 10, "knights_people": [3]}
     corpus = Corpus(styles=styles, slips=slips, knights_share=0.0, **sizes)
     for worked in itertools.islice(corpus.worked(3), 300):
-        assert correct_working(worked.problem, worked.working, worked.answer), worked
+        assert ArithmeticSet.working(worked.problem, worked.working, worked.answer), worked

@@ -177,16 +177,16 @@ def test_the_detectable_difference_is_found_in_four_of_five_studies(runs: int) -
 
 
 def test_no_arm_of_a_difference_is_shorter_than_students() -> None:
-    """16 problems at -0.1, 4 at 0.4: s^2 = 0.8 / 19, t_19 = 2.0930, t s / sqrt 20 = 0.0960.
+    """20 problems at -0.1, 5 at 0.4: s^2 = 1 / 24, t_24 = 2.0639, t s / sqrt 25 = 0.0843.
 
     The bootstrap alone takes from the lower arm, for the sample is skewed upwards.
     """
-    values = np.repeat([-0.1, 0.4], [16, 4]).reshape(1, 20, 1)
+    values = np.repeat([-0.1, 0.4], [20, 5]).reshape(1, 25, 1)
     low, high = interval_of_difference(values, draws=10_000)
-    assert low[0] == pytest.approx(-0.0960, abs=1e-4)
-    assert high[0] > 0.11
+    assert low[0] == pytest.approx(-0.0843, abs=1e-4)
+    assert high[0] > 0.09
     bootstrap = interval_of_mean(values, draws=10_000)
-    assert bootstrap[0][0] > -0.085
+    assert bootstrap[0][0] > -0.0775
     assert high == pytest.approx(bootstrap[1])
 
 
@@ -258,10 +258,26 @@ def test_a_difference_is_covered_and_a_true_null_seldom_rejected(effect: float) 
         assert (p_of_problems(differences, DRAWS) <= 0.05).mean() > 0.2
 
 
-def test_equal_problems_have_no_width_and_one_problem_has_no_interval() -> None:
-    assert np.ravel(interval_of_share(np.full((2, 10, 1), 0.3), draws=500)).tolist() == (
-        pytest.approx([0.3, 0.3])
-    )
+@pytest.mark.parametrize(("problems", "value"), [(10, 0.3), (50, 0.5), (8, 0.5), (50, 1.0)])
+def test_equal_problems_say_what_so_many_can(problems: int, value: float) -> None:
+    """Gaffke's interval moves 1 - 0.025^(1/P) of the way to each end."""
+    low, high = interval_of_share(np.full((2, problems, 1), value), draws=20_000)
+    far = 1 - 0.025 ** (1 / problems)
+    assert low[0] == pytest.approx(value * (1 - far), abs=0.01)
+    assert high[0] == pytest.approx(value + (1 - value) * far, abs=0.01)
+
+
+def test_no_end_jumps_where_few_problems_differ_from_the_others() -> None:
+    widths = []
+    for others in range(9):
+        values = np.repeat([0.5, 1.0], [50 - others, others])[None, :, None]
+        low, high = interval_of_share(values, draws=10_000)
+        widths.append(float(high[0] - low[0]))
+    assert min(widths) > 0.06
+    assert np.abs(np.diff(widths)).max() < 0.025
+
+
+def test_one_problem_has_no_interval() -> None:
     assert np.isnan(interval_of_share(np.full((3, 1, 2), 0.3), draws=500)).all()
 
 

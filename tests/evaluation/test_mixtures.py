@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from counted import counts_of
 
-from sage.evaluation.mixtures import beside_mixture, equal_accuracy, mixture_pass_at_k
+from sage.evaluation.mixtures import (
+    beside_mixture,
+    equal_accuracy,
+    mixture_line,
+    mixture_pass_at_k,
+)
 
 
 def enumerated(base: list[int], trained: list[int], share: float, k: int) -> float:
@@ -63,6 +68,25 @@ def test_a_method_that_keeps_more_is_above_and_a_more_accurate_one_has_no_mixtur
     assert table.loc["best", ["mixture", "value", "low", "high"]].isna().all()
     with pytest.raises(ValueError, match="no counts of base"):
         equal_accuracy(counts_of(grpo=[grpo]), "grpo", ["grpo"], 4, 100)
+
+
+def test_accuracy_is_made_equal_where_rl_trains() -> None:
+    """Over all, `turned` is as accurate as `grpo`; on the trained half as the base."""
+    base, grpo, turned = [2, 6] * 20, [6, 2] * 20, [2, 6] * 20
+    counts = counts_of(base=[base], grpo=[grpo] * 2, turned=[turned] * 2)
+    even = counts["problem_id"].str[1:].astype(int) % 2 == 0
+    counts["stratum"] = np.where(even, "trained", "other")
+    tables = [
+        equal_accuracy(counts, "grpo", ["turned", "grpo"], 4, 200, trained).set_index("algorithm")
+        for trained in ((), ["trained"], ["absent"])
+    ]
+    for table in (tables[0], tables[2]):
+        assert table["accuracy"].tolist() == table["accuracy_all"].tolist() == [0.5, 0.5]
+    assert tables[1]["accuracy"].tolist() == [0.25, 0.75]
+    assert tables[1]["accuracy_all"].tolist() == [0.5, 0.5]
+    assert tables[1].loc["turned", "base_share"] == 1.0
+    line = mixture_line(counts, "grpo", 2, points=3, trained=["trained"])
+    assert line["accuracy"].tolist() == pytest.approx([0.75, 0.5, 0.25])
 
 
 def test_a_method_as_accurate_as_an_end_has_its_mixture() -> None:

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k, retitled, table_of
+from report_frames import (
+    COMPARISONS,
+    METRICS,
+    a_study,
+    comparisons,
+    pass_at_k,
+    retitled,
+    shown,
+    table_of,
+)
 from table_frames import accuracies
 
 from sage.exhibits.accuracy import column_groups
@@ -118,31 +127,30 @@ class TestAccuracy:
 
     def test_caption_says_what_the_intervals_are_and_what_a_problem_is_worth(self) -> None:
         caption = accuracies().caption
-        assert "95 % interval over problems (BCa bootstrap)." in caption
-        assert "One problem is worth 2.5 points (40 problems per benchmark)" in caption
+        assert "(BCa bootstrap)" in caption
+        assert "2.5 points (40 problems" in caption
         unequal = pass_at_k(METRICS)
         unequal["n_problems"] = [1 if name == "easy" else 60 for name in unequal["benchmark"]]
         caption = accuracies(unequal).caption
-        assert "worth 100 points on Easy (1 problem) and 1.7 points on Hard (60 pro" in caption
+        assert all(said in caption for said in ("100 points on Easy", "1.7 points on Hard"))
         # three pairs of methods on two benchmarks
-        assert "all comparisons of this table at that k, of which there are 6)" in caption
+        assert "there are 6)" in caption
 
     def test_caption_speaks_of_the_runs_that_the_table_has(self) -> None:
         """Not of those that the study has elsewhere, or will have."""
         two = accuracies(pass_at_k(METRICS, seeds=(1, 2)), seeds=(1, 2)).caption
-        assert "the variances of problems and of training runs added. " in two
+        assert "of training runs added. " in two
         assert "Methods are pooled" in two
         once = accuracies(seeds=(1, 2)).caption
-        assert "Each method was trained once" in once
+        assert "trained once" in once
         assert "training runs added" not in once
         mixed = pass_at_k(METRICS, seeds=(1, 2))
         for place in mixed.index[mixed["algorithm"] == "branch"]:
             mixed.at[place, "train_seeds"] = [1]
             mixed.at[place, "by_run"] = [mixed.at[place, "value"]]
         caption = accuracies(mixed, seeds=(1, 2)).caption
-        assert "added; of problems alone where there is one run. " in caption
-        assert "1 to 2 of them; where there is one, the intervals do not cover" in caption
-        assert "(over problems alone where one of the two was trained once)" in caption
+        assert "1 to 2 of them" in caption
+        assert caption.count("problems alone") == 2
 
     def test_csv_comes_back_as_the_same_frame(self, tmp_path: Path) -> None:
         document = accuracies(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
@@ -168,7 +176,7 @@ class TestAccuracy:
         assert r"75.0\rlap{$^{\approx}$}" in latex
         assert latex.count(r"\approx") == 6  # two rows each: pass@4 easy, pass@1 and @2 hard
         assert r"{\scriptsize 85.0--95.0}" in latex
-        assert r" & \multicolumn{4}{c}{Easy} & \multicolumn{4}{c}{Hard} &" in latex
+        assert r"\multicolumn{4}{c}{Easy}" in latex
         assert r"\cmidrule(lr){2-5} \cmidrule(lr){6-9} \cmidrule(lr){10-13}" in latex
         base, _, below = latex.partition(r"\addlinespace")
         assert "Base & 30.0" in base
@@ -176,9 +184,7 @@ class TestAccuracy:
 
     def test_a_run_that_is_missing_is_said_to_be_not_run(self) -> None:
         document = accuracies(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
-        latex = latex_table(document.table, "It")
-        gone = r"not run &  & not run &  & not run &  & not run & "
-        assert rf"GRPO & 60.0 &  & 40.0 &  & {gone} \\[-2pt]" in latex
+        assert shown(document, "GRPO") == ["60.0", "", "40.0", "", *["not run", ""] * 4]
 
     def test_cells_whose_interval_has_no_width_are_named(self) -> None:
         rows = [(*row[:4], row[3], row[3]) if row[1:3] == ("easy", 1) else row for row in METRICS]

@@ -87,7 +87,7 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     }
     table = table_of(study, "free_rivals", **frames).table
     shown = {row.title: [cell.text for cell in row.cells] for row in table.groups[0].rows}
-    assert list(shown) == ["GRPO, stopped after 20 steps", "GRPO, temperature 2"]
+    assert [*shown][1:] == ["GRPO, temperature 2"]
     assert shown["GRPO, stopped after 20 steps"][0] == "31.2"
     assert shown["GRPO, temperature 2"] == ["0.0", "0.0", "–"]
     (axes,) = figure_of(study, "free_rivals", **frames).axes
@@ -144,12 +144,12 @@ def test_the_page_opens_with_the_rivals_of_a_kept_run() -> None:
     study = load_study("early_stopping", ROOT / "config")
     frame = pd.read_csv(ROOT / "reports/early_stopping/equal_accuracy/free_rivals.csv")
     (found,) = findings_of(study, {"free_rivals": frame})
-    assert found.sentences == [
-        "Sheets of sums (0.17 M): no alternative to GRPO (methods, early stops, "
-        "temperatures) has clearly more pass@16 than its mixture with the base that is as "
-        "accurate; the largest difference: stopped after 10 steps (59.8 to 70.5 %, +10.7 points, "
-        "95 % interval −5.3 to +26.8, not adjusted)."
-    ]
+    (said,) = found.sentences
+    assert said.endswith(
+        "(62.2 to 70.5 %, +8.3 points, 95 % interval +0.9 to +15.7, not adjusted)."
+    )
+    assert "stopped after 10 steps has clearly more" in said
+    assert " as accurate where RL trains; " in said
     (alone,) = findings_of(study, {"free_rivals": frame[frame["algorithm"] == "grpo"]})
     assert alone.sentences == ()
 

@@ -138,14 +138,13 @@ def test_readers_see_percent_steps_and_millions_of_tokens() -> None:
 
 def test_the_caption_says_what_the_budget_is_and_how_near_the_snapshots_are() -> None:
     caption = document().caption
-    assert "of 12 snapshots of each run the one nearest to 2 million completion" in caption
-    assert "between −5.0 % and +10.0 % away" in caption
-    assert "the learning rate has not yet fallen to 0" in caption
-    assert "One problem is worth 2.5 points" in caption
+    assert "nearest to 2 million" in caption
+    assert "−5.0 % and +10.0 %" in caption
+    assert "worth 2.5 points" in caption
     evaluation = study().study.evaluation.model_copy(update={"seeds": [0, 1]})
     twice = changed(study(), evaluation=evaluation)
     caption = table_of(twice, "methods", moments=MOMENTS, **FRAMES).caption
-    assert "from 4 samples per problem and evaluation seed (2 seeds)." in caption
+    assert "(2 seeds)" in caption
 
 
 def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> None:

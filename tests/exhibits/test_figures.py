@@ -205,7 +205,7 @@ class TestCurves:
             shown = Given(a_study(), "figure3", (), Path(), {"counts": counts})
             easy, hard = kind_of(a_study(), "figure3").figures()["_apart"](shown).axes
         words = [text.get_text() for text in easy.get_legend().get_texts()]
-        assert words[0].startswith("Base: above from k = 5 (")
+        assert words[0].startswith("Base: above from k")
         assert words[1] == "Branch: nowhere below"
         assert easy.lines[1].get_ydata()[-1] == pytest.approx(50.0)
         assert [text.get_text() for text in hard.texts] == ["not evaluated"]

@@ -14,9 +14,15 @@ from graded import problem, samples
 from test_perplexity import network, random_pairs  # noqa: F401  (a fixture)
 from trainers import write_parent
 
+from reports.early_stopping.optimum import (
+    divergence,
+    effective_size,
+    log_q_of,
+    optimal_weights,
+    optimum_row,
+)
 from sage.exhibits import load_study
 from sage.exhibits.kind import Measuring
-from sage.exhibits.optimum import divergence, effective_size, log_q_of, optimal_weights, optimum_row
 from sage.problems.record import write_problems
 from sage.runtime.manifest import Manifest
 from sage.study import StudyError

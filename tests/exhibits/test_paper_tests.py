@@ -8,16 +8,17 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from sage.exhibits import load_study, shows
-from sage.exhibits.kind import Display
-from sage.exhibits.paper_tests import (
+from reports.paper.paper_tests import (
     MEAN,
     best_of,
     contrasts,
     highest_of_normals,
+    pooled,
     smallest_total,
     welch,
 )
+from sage.exhibits import load_study, shows
+from sage.exhibits.kind import Display
 
 
 def test_differences_are_on_each_benchmark_and_on_their_mean() -> None:
@@ -34,7 +35,18 @@ def test_differences_are_on_each_benchmark_and_on_their_mean() -> None:
 
 
 def test_a_difference_without_noise_has_an_interval_of_no_width() -> None:
-    assert welch(0.0, np.zeros(2), np.full(2, 4)) == (0.0, 0.0, 0.0, 1.0)
+    assert welch(0.0, np.zeros(2), np.full(2, 4))[:4] == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_a_pool_is_weighted_by_precision_or_equally() -> None:
+    """By hand: weights 4 : 1 of 0.01 and 0.06 give 0.02 at an error of 1 / sqrt(1e4 + 2.5e3)."""
+    rows = pd.DataFrame({"value": [0.01, 0.06], "error": [0.01, 0.02], "df": [10.0, 10.0]})
+    by_precision, equal = pooled(rows, precision=True), pooled(rows, precision=False)
+    assert by_precision["value"] == pytest.approx(0.02)
+    assert by_precision["error"] == pytest.approx(12500**-0.5)
+    assert by_precision["df"] == pytest.approx(10 * 25 / 17)  # (4 + 1)² / ((4² + 1²) / 10)
+    assert by_precision["p"] > by_precision["p_normal"] == pytest.approx(0.02535, abs=1e-5)
+    assert (equal["value"], equal["error"]) == pytest.approx((0.035, math.sqrt(5e-4) / 2))
 
 
 def test_the_best_of_several_gains_by_chance() -> None:
@@ -60,13 +72,21 @@ def test_the_papers_tables_are_made_of_its_numbers_alone() -> None:
     0.775) / 3. Of Table 6 the best of nine is 0.983, their mean 0.9602."""
     study = load_study("paper", ROOT / "config").seen_by("paper_tests")  # as a rule passes it
     display = Display(study, "paper_tests", [], ROOT / "reports/paper")
-    differences, best, patterns = (
+    differences, pairs, best, patterns = (
         make(display) for make in shows(study, "paper_tests").tables().values()
     )
     frame = differences.frame.set_index(["quantity", "other", "benchmark"])
     assert len(frame) == 32
     assert frame["value"]["pass@256", "grpo", MEAN] == pytest.approx(0.044 / 3)
     assert (frame["p_holm"] >= frame["p"]).all()
+    of_k = pairs.frame[pairs.frame["at"] == "pass@k"].set_index(["table", "kl"])
+    tables = ["table1", "table3", "table3", "table4", "table9", *["pooled"] * 4]
+    assert of_k.index.get_level_values("table").tolist() == tables
+    assert set(of_k.loc["table3"].index) == {"changed"}
+    pools = of_k.loc["pooled"].set_index("weights", append=True)
+    assert pools["comparisons"].tolist() == [5, 5, 3, 3]
+    assert pools["value"].tolist() == pytest.approx([0.0101, 0.0111, 0.0070, 0.0079], abs=1e-4)
+    assert pools["p_normal"]["same", "precision"] < 0.05 < pools["p"]["same", "precision"]
     gains = best.frame.set_index("quantity")
     assert gains["gain"]["pass@256"] == pytest.approx(0.0228, abs=1e-4)
     assert gains["by_chance"]["pass@1"] == pytest.approx(1.48501 * 0.063 / math.sqrt(3), abs=1e-5)

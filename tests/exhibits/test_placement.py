@@ -67,11 +67,13 @@ def test_no_labels_of_kept_runs_overlap(
     pd.concat(compared).to_parquet(folder / "comparisons.parquet")
     kept = pd.read_csv(ROOT / f"reports/{name}/{name}/pass_at_k.csv")
     kept.to_parquet(folder / "pass_at_k.parquet")
+    counts.to_parquet(folder / "counts.parquet")
     with rc_context(STYLE):
         figure = exhibit.figure(Display(study, "tradeoff", [folder], ROOT / "reports/paper"))
         figure.draw_without_rendering()
         assert figure.get_figwidth() == inches
         (axes,) = figure.axes
+        assert axes.get_xlabel() == "Δ pass@1 where RL trains (points)"
         texts = [text for text in axes.texts if text.get_text()]
         boxes = np.array([text.get_window_extent().extents for text in texts])
         room = axes.get_window_extent().extents

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from report_frames import METRICS, ROOT, Given, a_study, changed, pass_at_k, table_of
+from report_frames import METRICS, ROOT, Given, a_study, changed, heads, pass_at_k, shown, table_of
 from table_frames import MeasuredFrames
 
 from sage.exhibits import kind_of, load_study
@@ -14,7 +14,19 @@ from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
 from sage.rendering.forest import Line, forest
-from sage.rendering.numbers import NONE, duration, grouped, p_text, points
+from sage.rendering.numbers import (
+    NONE,
+    duration,
+    ends,
+    grouped,
+    interval,
+    interval_of_points,
+    number_text,
+    p_text,
+    percent,
+    points,
+    size_of,
+)
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example
 
@@ -37,14 +49,13 @@ class TestReading(MeasuredFrames):
         assert math.isnan(rows.loc[("easy", "branch", 4), "reading"])
         assert rows.loc[("easy", "branch", 4), "n_eval_seeds"] == 0
 
-    def test_latex_has_a_spread_only_where_there_is_one(self) -> None:
-        latex = latex_table(self.document().table, "")
-        assert r"Base & 30.0 & 25.0 & -- & -- & 70.0 & 70.0 \\[-2pt]" in latex
-        assert r"{\scriptsize 20.0--40.0} & {\scriptsize $\pm$ 10.0} &  &  & {\scriptsize" in latex
-        assert r"GRPO & 12.0 & 15.0 & 22.0 & -- & -- & -- \\[-2pt]" in latex  # hard
-        assert "nan" not in latex
-        assert r"{\scriptsize 6.0--18.0} &  &" in latex
-        assert latex.index(r"\emph{Easy}") < latex.index(r"\emph{Hard}")
+    def test_a_spread_is_shown_only_where_there_is_one(self) -> None:
+        document = self.document()
+        assert shown(document, "Base") == ["30.0", "25.0", NONE, NONE, "70.0", "70.0"]
+        assert shown(document, "Base", small=True)[:4] == ["20.0–40.0", "± 10.0", "", ""]
+        assert shown(document, "GRPO", group=1) == ["12.0", "15.0", "22.0", NONE, NONE, NONE]
+        assert [group.title for group in document.table.groups] == ["Easy", "Hard"]
+        assert "nan" not in latex_table(document.table, "")
 
 
 class TestAblation:
@@ -81,16 +92,17 @@ class TestAblation:
         cell = table[(table["threshold"] == 0.8) & (table["ratio"] == 0.5)]
         assert cell["value"].isna().all()
 
-    def test_latex_is_a_grid_of_pairs_with_the_own_cell_underlined(self) -> None:
+    def test_it_is_a_grid_of_pairs_with_the_own_cell_marked(self) -> None:
         document = self.document()
-        assert "Branch on Easy: pass@1 / pass@4 in percent" in document.caption
-        latex = latex_table(document.table, document.caption)
-        assert r" & \multicolumn{2}{c}{ratio 0.3} & \multicolumn{2}{c}{ratio 0.5} \\" in latex
-        assert r"Threshold & pass@1 & pass@4 & pass@1 & pass@4 \\" in latex
-        assert r"0.8 & 45.0 & 85.0 & not run & not run \\[-2pt]" in latex
-        assert r"1.2 & \underline{50.0} & \underline{80.0} & 40.0 & 75.0 \\[-2pt]" in latex
-        assert latex.count(r"\underline") == 2
-        assert r"{\scriptsize 40.0--60.0} & {\scriptsize 70.0--90.0}" in latex
+        pairs = ("pass@1", "pass@4")
+        assert heads(document) == [("ratio 0.3", *pairs), ("ratio 0.5", *pairs)]
+        assert shown(document, "0.8") == ["45.0", "85.0", "not run", "not run"]
+        assert shown(document, "1.2") == ["50.0", "80.0", "40.0", "75.0"]
+        assert [cell.mark for cell in document.table.groups[0].rows[1].cells][:3] == [
+            *["own"] * 2,
+            "",
+        ]
+        assert shown(document, "1.2", small=True)[:2] == ["40.0–60.0", "70.0–90.0"]
 
 
 class TestMeasures(MeasuredFrames):
@@ -100,43 +112,27 @@ class TestMeasures(MeasuredFrames):
         assert table["algorithm"].tolist() == ["base", "base", "branch", "branch"]
         assert table["title"].tolist() == ["Base", "Base", "Branch", "Branch"]
         assert table["pattern_title"].tolist() == ["Proof", "Set & up", "Proof", "Set & up"]
-        latex = latex_table(document.table, document.caption)
-        assert r"Base & 0.0 & 0.0 & 10.0 & 15.0 & 20 \\[-2pt]" in latex
-        assert (
-            r" &  & {\scriptsize 0.0--100.0} & {\scriptsize 5.0--20.0} & "
-            r"{\scriptsize 0.0--100.0} &  \\[3pt]"
-        ) in latex
-        assert r"\multicolumn{2}{c}{Proof} & \multicolumn{2}{c}{Set \& up} &" in latex
-        assert r"Method & all & per problem & all & per problem & Correct solutions" in latex
+        assert shown(document, "Base") == ["0.0", "0.0", "10.0", "15.0", "20"]
+        below = ["", "0.0–100.0", "5.0–20.0", "0.0–100.0", ""]
+        assert shown(document, "Base", small=True) == below
+        assert heads(document)[:2] == [
+            (name, "all", "per problem") for name in ("Proof", "Set & up")
+        ]
 
     def test_gradients_show_ranges_only_over_several_runs(self) -> None:
         document = table_of(a_study(), "table5", stages=self.GRADIENTS)
         table = document.frame
         assert table["algorithm"].tolist() == ["grpo"] * 2 + ["branch"] * 3
-        latex = latex_table(document.table, document.caption)
-        assert r"Method & Early & Mid & Late \\" in latex
-        assert "GRPO & 0.056 & -- & 0.053 \\\\\n" in latex  # no line of intervals beneath
-        assert r"Branch & 0.040 & 0.030 & 0.050 \\[-2pt]" in latex
-        assert r" & {\scriptsize 0.030--0.050} & {\scriptsize 0.020--0.040} &" in latex
-        assert "with probability 0.5 with 2 runs." in latex
+        assert heads(document) == [("", "Early", "Mid", "Late")]
+        assert shown(document, "GRPO") == ["0.056", NONE, "0.053"]
+        assert not any(shown(document, "GRPO", small=True))
+        assert shown(document, "Branch") == ["0.040", "0.030", "0.050"]
+        assert shown(document, "Branch", small=True)[:2] == ["0.030–0.050", "0.020–0.040"]
+        assert "probability 0.5 " in document.caption
         seeds = self.GRADIENTS["algorithm"].map({"branch": 5, "grpo": 1})
         stages = self.GRADIENTS.assign(n_seeds=seeds, coverage=1.0 - 2.0 ** (1 - seeds))
         caption = table_of(a_study(), "table5", stages=stages).caption
-        assert "0.9375 with 5 runs. Methods trained once have no range." in caption
-
-    def test_costs_are_over_the_first_row(self) -> None:
-        document = table_of(a_study(), "overhead", times=self.TIMES)
-        table = document.frame
-        assert table["title"].tolist() == ["GRPO", "Branch"]
-        assert table["seconds"].tolist() == [1.0, pytest.approx(1.02)]
-        assert math.isnan(table["excess"][0])
-        assert table["excess"][1] == pytest.approx(0.02)
-        latex = latex_table(document.table, document.caption)
-        assert r"Method & Seconds & Overhead (\%) \\" in latex
-        assert r"GRPO & 1.000 & -- \\" in latex
-        assert r"Branch & 1.020 & +2.0 \\[-2pt]" in latex
-        assert r"{\scriptsize +1.0 to +3.0}" in latex
-        assert "8 rounds on one machine" in latex
+        assert "0.9375 with 5 runs" in caption
 
     def test_tails_are_of_each_problem_and_against_the_base(self) -> None:
         found = tail_table(self.PERPLEXITIES)
@@ -147,9 +143,9 @@ class TestMeasures(MeasuredFrames):
         # The base's 95th percentile on p2 is 1.2 + 0.85 * 0.2; one of four lies above it.
         assert table["upper"].tolist()[0] == pytest.approx(1.37)
         assert table["tail_share"].tolist() == [0.25, 0.25, 0.0, 0.5]
-        latex = latex_table(document.table, document.caption)
-        assert r"Base & 1.15 & 1.37 & 25.0 & 4 \\" in latex
-        assert latex.index(r"\emph{Problem 1 (p2)}") < latex.index(r"\emph{Problem 2 (p1)}")
+        assert shown(document, "Base") == ["1.15", "1.37", "25.0", "4"]
+        titles = [group.title for group in document.table.groups]
+        assert titles == ["Problem 1 (p2)", "Problem 2 (p1)"]
 
     def test_a_measure_of_other_rows_is_an_error_that_names_them(self) -> None:
         others = self.PATTERNS[self.PATTERNS["algorithm"] == "other"]
@@ -232,6 +228,33 @@ def test_ticks_of_a_forest_have_their_signs(high: float, ticks: list[str]) -> No
 def test_numbers_and_times_are_readable() -> None:
     assert grouped(1234567) == "1\u202f234\u202f567"
     assert [duration(t) for t in (None, 9.6, 61, 3725)] == ["–", "10 s", "1 min 01 s", "1 h 02 min"]
-    assert [points(v) for v in (0.0512, -0.0512, -0.0001)] == ["+5.1", "−5.1", "+0.0"]
     ps = (0.0001, 0.0312, 0.31, math.nan)
     assert [p_text(p) for p in ps] == ["< 0.001", "0.031", "0.31", "–"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (points(0.0512), "+5.1"),
+        (points(-0.0512), "−5.1"),
+        (points(-0.0002), "−0.02"),
+        (points(0.000004), "+0.0004"),
+        (points(0.0), "+0.0"),
+        (points(-1e-17), "+0.0"),
+        (size_of(-0.0001), "0.01"),
+        (percent(0.0004), "0.04"),
+        (percent(0.99996), "99.996"),
+        (percent(1.0), "100.0"),
+        (percent(0.0), "0.0"),
+        (interval(0.0001, 0.5), "0.01–50.0"),
+        (interval_of_points(-0.006, -0.0002), "−0.6 to −0.02"),
+        (number_text(-0.0004, "+.2f"), "−0.0004"),
+        (number_text(0.3, "+.0f"), "+0.3"),
+        (ends(-0.4, 3.0, "+.0f"), "−0.4 to +3"),
+        (p_text(0.0499), "0.0499"),
+        (p_text(0.0504), "0.0504"),
+        (p_text(0.05), "0.050"),
+    ],
+)
+def test_no_number_reads_as_a_limit_that_it_is_not_at(text: str, said: str) -> None:
+    assert text == said

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.grading.audit import (
+from sage.evaluation.audit import (
     FALSE_NEGATIVE,
     FALSE_POSITIVE,
     HOLDS_GOLD,

@@ -16,10 +16,11 @@ import yaml
 from drawn_sets import sums
 from verdicts import MIRROR, block, needs_mirror, statuses
 
-from sage.grading import MAX_ANSWER, Grader, Verdict
+from sage.grading import MAX_ANSWER
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
 from sage.prompting import last_boxed
+from sage.tasks import Grader, Verdict
 
 PAIRS = Path(__file__).with_name("grading_pairs.yaml")
 
@@ -211,5 +212,25 @@ def test_the_last_box_is_found_however_it_is_written(text: str, held: str | None
     assert last_boxed(text) == held
 
 
-def test_without_a_solution_block_there_is_no_answer(grader: Grader) -> None:
-    assert grader.grade("The answer is 42.", "42", "math") == Verdict("unparsed", None)
+@pytest.mark.parametrize(
+    ("completion", "status"),
+    [
+        ("The answer is 42.", "unparsed"),
+        (r"<think> so \boxed{42}", "unparsed"),
+        (r"<think> so </think> \boxed{42}", "correct"),
+        (r"so \boxed{42} </think>", "correct"),  # the prompt opened the thinking
+        (r"<think> 41 </think> <think> \boxed{42}", "unparsed"),
+        (r"<reasoning> so \boxed{42}", "unparsed"),
+    ],
+)
+def test_an_answer_stands_in_its_place_behind_the_thinking(completion: str, status: str) -> None:
+    assert Grader(last_boxed).grade(completion, "42", "math").status == status
+    tagged = completion.replace(r"\boxed{42}", block("42"))
+    assert Grader().grade(tagged, "42", "math").status == status
+
+
+def test_a_long_answer_is_right_only_letter_by_letter(grader: Grader) -> None:
+    gold = "+".join(f"x_{{{i}}}" for i in range(100))
+    assert len(gold) > MAX_ANSWER
+    asked = [(gold, f" {gold} "), (gold, f"{gold}+0"), (gold, gold[:-1])]
+    assert statuses(grader, asked) == ["correct", "unparsed", "unparsed"]

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from verdicts import block, statuses
 
-from sage.grading import MAX_ANSWER, STATUSES, Grader, exact
+from sage.grading import MAX_ANSWER, STATUSES, exact
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import is_balanced, tidy
 from sage.prompting import TAGS
+from sage.tasks import Grader
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,33 @@ def test_bombs_take_no_time_and_are_not_right(grader: Grader) -> None:
         assert "timeout" in found
         assert time.monotonic() - start < 0.1 * len(BOMBS)
     assert statuses(grader, [("x+1", "1+x")]) == ["correct"]
+
+
+def joined(form: str, joint: str, count: int) -> str:
+    return joint.join(form.replace("N", str(n)).replace("M", str(n + 1)) for n in range(count))
+
+
+MANY = {
+    "a list": joined("N", ",", 120),
+    "a set": rf"\{{{joined('N', ',', 120)}\}}",
+    "a union of sets": joined(r"\{N\}", r"\cup", 50),
+    "intervals": joined("(N,M)", r"\cup", 45),
+    "values by name": joined("x=N", " or ", 55),
+    "half lines": joined("x>N", " or ", 55),
+    "bands": joined("N<x<M", " or ", 38),
+    "all but some": rf"\mathbb{{R}}\setminus\{{{joined('N', ',', 120)}\}}",
+    "roots": r"\{" + joined(r"\sqrt{N}", ",", 48) + r"\}",
+    "two signs": joined(r"\pm N", ",", 70),
+}
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_sets_of_many_numbers_take_no_time(many: str) -> None:
+    assert len(MANY[many]) <= MAX_ANSWER
+    grader, start = Grader(), time.process_time()
+    golds = ("x>3", r"x\ne 3", "[0,1]", r"\{1,2\}")
+    assert "correct" not in statuses(grader, [(gold, MANY[many]) for gold in golds])
+    assert time.process_time() - start < 0.5
 
 
 def test_a_batch_of_different_towers_takes_seconds(grader: Grader) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from verdicts import MIRROR, block, needs_mirror
 
-from sage.grading import Grader
+from sage.tasks import Grader
 
 GOLD = "Ann knight, Bob knave, Cat knave"
 TICKS = "| Who | Knight | Knave |\n|:--|:-:|:-:|\n| Ann | ✓ | |\n| Bob | | ✓ |\n| Cat | | ✓ |"

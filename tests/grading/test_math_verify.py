@@ -23,8 +23,9 @@ import pytest
 import yaml
 from verdicts import statuses
 
-from sage.grading import MAX_ANSWER, Grader
+from sage.grading import MAX_ANSWER
 from sage.prompting import last_boxed
+from sage.tasks import Grader
 
 HERE = Path(__file__).parent
 FIGURES = json.loads((HERE / "math_verify.json").read_text(encoding="utf-8"))

@@ -11,8 +11,10 @@ from sage.method.advantages import GroupNormalised
 from sage.method.alignment import (
     alignment,
     at_equal_length,
+    coverage_weights,
     dose_in_loss,
     dose_in_reward,
+    guide_credit,
     length_correlation,
     spread,
     spread_without_noise,
@@ -81,3 +83,38 @@ def test_noise_is_no_dose() -> None:
     assert spread_without_noise(signal + 2 * noise).item() == pytest.approx(1.0, abs=0.1)
     assert spread_without_noise(noise).item() < 0.15
     assert spread_without_noise(signal[None]) == spread(signal)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_weights_of_coverage_give_the_gradient_of_pass_at_k(k: int) -> None:
+    """Over all groups of five completions: a softmax's scores, weighted, against autograd."""
+    groups = torch.tensor(list(itertools.product(range(4), repeat=5)))
+    chance = POLICY[groups].prod(dim=1)
+    scores = torch.eye(4, dtype=torch.float64) - POLICY  # of completion y: e_y - pi
+    mean = torch.einsum("n,ng,ngv->v", chance, coverage_weights(RIGHT[groups], k), scores[groups])
+    logits = POLICY.log().requires_grad_()
+    (1.0 - (1.0 - logits.softmax(0) @ RIGHT) ** k).backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(mean, logits.grad)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_credit_of_a_guide_gives_the_gradient_of_its_mean(causal: bool) -> None:
+    """Over all pairs of completions of two tokens, the first of which decides on the second.
+
+    A causal guide's factor depends on its state alone; another's on the whole completion.
+    """
+    torch.manual_seed(0)
+    logits = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)  # root, after 0, after 1
+    paths = torch.tensor(list(itertools.product(range(2), repeat=2)))
+    states = torch.stack([torch.zeros(4, dtype=torch.long), paths[:, 0] + 1], dim=1)
+    factors = torch.randn(3, dtype=torch.float64)[states] if causal else torch.randn(4, 2).double()
+    token = logits.log_softmax(1)[states, paths]
+    (mean_of_q,) = torch.autograd.grad(
+        (token.sum(1).exp() * factors.sum(1)).sum(), logits, retain_graph=True
+    )
+    both = torch.tensor(list(itertools.product(range(4), repeat=2)))
+    chance = token.sum(1).exp().detach()[both].prod(dim=1)
+    credit = guide_credit(factors[both], torch.ones(16, 2, 2), causal)
+    surrogate = (chance[:, None, None] * credit * token[both]).sum(0).mean(0).sum()
+    (found,) = torch.autograd.grad(surrogate, logits)
+    torch.testing.assert_close(found, mean_of_q)

@@ -30,7 +30,7 @@ from sage.method.guides import (
     rank_normalised,
     zscore_normalised,
 )
-from sage.study import REGISTRIES
+from sage.study import Guide
 
 
 def signals(entropies: list[list[float]], mask: list[list[int]] | None = None) -> Signals:
@@ -175,7 +175,7 @@ def test_unusable_guides_are_refused(
     kind: str, settings: dict[str, float | str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        REGISTRIES["guide"].build(kind, settings)
+        Guide(kind=kind, settings=settings)
 
 
 def test_divergences_by_hand() -> None:

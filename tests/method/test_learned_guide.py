@@ -21,7 +21,7 @@ from sage.exhibits.training import CURVE_COLUMNS, LearnedGuideFigure, learned_cu
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.method.learned_guide import LEARNED, LearnedGuide, Network, inputs_of
 from sage.runtime.faults import Damaged
-from sage.study import REGISTRIES, Algorithm
+from sage.study import Algorithm, Guide
 from sage.study.exhibit import Surroundings
 
 pytestmark = [pytest.mark.timeout(4000)]
@@ -335,4 +335,4 @@ def test_evaluation_teaches_nothing(parent: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"units": 0}, {"strength": 0.0}, {"balance": -1.0}])
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"settings.{next(iter(settings))}: must be"):
-        REGISTRIES["guide"].build("learned", settings)
+        Guide(kind="learned", settings=settings)

@@ -22,10 +22,10 @@ from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
 from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
-from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError, Problem
-from sage.problems.sets import draw_problems
 from sage.study import StudyError
+from sage.tasks import draw_problems
+from sage.tasks.data import FileSet, HubSet
 
 ROOT = Path(__file__).resolve().parents[2]
 MIRROR = os.environ.get("SAGE_MIRROR")

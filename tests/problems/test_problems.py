@@ -15,10 +15,11 @@ from solved import expression_of, solutions_of_text, value_of
 
 from sage.grading.assignments import parse_assignment, same_assignment
 from sage.problems import knights
-from sage.problems.arithmetic import ArithmeticSet, running_totals, signed_terms
-from sage.problems.knights import KnightsSet
+from sage.problems.arithmetic import running_totals, signed_terms
 from sage.problems.record import Problem, read_problems, split_of, write_problems
-from sage.problems.sets import draw_problems
+from sage.tasks import draw_problems
+from sage.tasks.arithmetic import ArithmeticSet
+from sage.tasks.knights import KnightsSet
 
 SUMS = {
     "count": 40,

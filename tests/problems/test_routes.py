@@ -13,10 +13,9 @@ import pytest
 from hostile import hostile_texts
 
 from sage.exhibits import load_study
-from sage.grading import STATUSES, Grader
-from sage.grading.walks import allowed_moves, arrives, read_route, settle_route
-from sage.problems.record import Problem, readable_gold
-from sage.problems.route_sets import RoutesCorpus, RoutesSet, Terrain, draw_trip, walk
+from sage.grading import STATUSES
+from sage.problems.record import Problem
+from sage.problems.route_sets import RoutesCorpus, Terrain, draw_trip, walk
 from sage.problems.routes import (
     Trip,
     around,
@@ -32,9 +31,10 @@ from sage.problems.routes import (
     turned_alike,
     ways_on,
 )
-from sage.problems.sets import draw_problems
 from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, completion
 from sage.study import ScratchBase
+from sage.tasks import Grader, draw_problems
+from sage.tasks.routes import RoutesSet, allowed_moves, arrives, read_route, settle_route
 from sage.training.pretrain import draw_documents
 
 # Three rows of three cells; the middle row is open in its last cell only:
@@ -123,7 +123,7 @@ class TestText:
 
     def test_the_gold_answer_holds_the_trip_and_a_shortest_route_to_read(self) -> None:
         assert read_gold(GOLD) == WALLED
-        assert readable_gold(GOLD, "route") == "aa ab bc cb ca"
+        assert RoutesSet.readable(GOLD) == "aa ab bc cb ca"
         open_maze = Trip(3, frozenset(), 0, 8, 3)
         assert read_gold(gold_answer(open_maze)) == open_maze
 

@@ -15,11 +15,11 @@ from sage.grading.exact import settle_number
 from sage.problems.corpora import AnyCorpus
 from sage.problems.corpus import Corpus, Worked
 from sage.problems.record import Problem, split_of
-from sage.problems.sets import draw_problems
-from sage.problems.sum_sets import SumsCorpus, SumsSet, SumsSlips, work_sheet
+from sage.problems.sum_sets import SumsCorpus, SumsSlips, work_sheet
 from sage.problems.sums import STRATA, STRATEGIES, Sheet, addends, read_sheet
-from sage.problems.sums_working import check_working, strategy_of
 from sage.prompting import WORK_OPEN, completion
+from sage.tasks import draw_problems
+from sage.tasks.sums import SumsSet, check_working
 
 SHEET = Sheet(((4, 4), (2, 6), (3, 3)))
 NO_SLIPS = SumsSlips(small=0.0, large=0.0, other=0.0)
@@ -130,7 +130,7 @@ def test_right_working_of_each_strategy(working: str, strategy: str) -> None:
     assert checked.right
     assert [step.right for step in checked.steps] == [True, True, True]
     assert checked.strategy == strategy
-    assert strategy_of(SHEET.text, WORK_OPEN + completion(working, "886")) == (strategy or "")
+    assert SumsSet.strategy(SHEET.text, WORK_OPEN + completion(working, "886")) == (strategy or "")
 
 
 A, B, C = "a4+4=3+5=8", "b2+6=1+7=8", "c3+3=1+5=6"

@@ -11,14 +11,15 @@ from sage.exhibits.kind import Findings
 from sage.rendering.forest import Line
 from sage.rendering.table import Table
 from sage.report.opening import TOLD, opening
-from sage.study import Choice, ResolvedStudy
+from sage.study import ResolvedStudy
+from sage.study.choices import Reward
 
-OVERLONG = Choice(kind="overlong", settings={"margin_tokens": 4})
+OVERLONG = Reward(kind="overlong", settings={"margin_tokens": 4})
 
 
 def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
     """The study with methods (`no_kl`) that are rewarded for tags alone."""
-    tagged = {"rewards": [Choice(kind="tagged"), OVERLONG]}
+    tagged = {"rewards": [Reward(kind="tagged"), OVERLONG]}
     rows = {name: study.algorithms[name].model_copy(update=tagged) for name in names or ("no_kl",)}
     return changed(study, rows)
 
@@ -120,7 +121,7 @@ def test_a_claim_about_two_other_methods_is_told_behind_the_first_sentence() -> 
     lines = [
         Line("Strong − Plain", "pass@4, Easy", 0.045, 0.033, 0.057, measure="pass@4"),
         Line("Branch − GRPO", "pass@4, Easy", 0.1, 0.05, 0.15, measure="pass@4"),  # in the summary
-        Line("Weak − Plain", "pass@4, Easy", 0.1, 0.05, 0.15, "", "untested-at-this-dose"),
+        Line("Weak − Plain", "pass@4, Easy", 0.1, 0.05, 0.15, "", "not-testable"),
         Line("Late − Plain", "pass@4, mean of 2 sets; why", -0.01, -0.03, 0.01, measure="pass@4"),
     ]
     unsure = Line("A − B", "pass@4, Easy", -0.1, -0.15, -0.05, "", "inconclusive", measure="pass@4")
@@ -190,23 +191,24 @@ def test_the_summary_tells_answers_from_correct_working_where_both_are_known() -
 
 
 @pytest.mark.parametrize(
-    ("shares", "said", "verdict"),
+    ("shares", "said", "note"),
     [
         ({"branch": 0.25}, "SAGE’s guides are not tested here: the dose is 4 times too small in",
-         "not tested: dose 4 times too small"),
-        ({"branch": 0.99}, "the dose is just too small in Branch.", "not tested: dose just too"),
-        ({"branch": 0.0}, "the dose is 0 in Branch.", "not tested: dose 0"),
-        ({"grpo": 0.5}, "Too weak to be tested here: ", "more pass"),
+         "; dose 4 times too small"),
+        ({"branch": 0.99}, "the dose is just too small in Branch.", "; dose just too small"),
+        ({"branch": 0.0}, "the dose is 0 in Branch.", "; dose 0"),
+        ({"grpo": 0.5}, "Too weak to be tested here: ", ""),
     ],
 )  # fmt: skip
-def test_a_guide_that_acted_too_weakly_is_not_judged(
-    shares: dict[str, float], said: str, verdict: str
+def test_a_guide_that_acted_too_weakly_is_judged_with_a_note(
+    shares: dict[str, float], said: str, note: str
 ) -> None:
     opened = opening(a_study(), COMPARISONS, pass_at_k(METRICS), [], 0, (), untested=shares)
     assert said in opened.sentences[1]
-    assert verdicts_of(opened.summary)["Branch"].startswith(verdict)
-    judged = any(sentence.startswith("Branch ") for sentence in opened.sentences)
-    assert judged == ("branch" not in shares)
+    verdict = verdicts_of(opened.summary)["Branch"]
+    assert verdict.startswith("more pass")
+    assert verdict.endswith(note)
+    assert any(sentence.startswith("Branch ") for sentence in opened.sentences)
 
 
 def test_what_correct_working_changes_is_said() -> None:

@@ -32,8 +32,8 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import Head, filled, table_of
 from sage.report import browser
 from sage.report.loader import PageContent, read_sources
+from sage.report.make import comparable, write_partial
 from sage.report.page import render_page
-from sage.report.partial import comparable, write_partial
 from sage.report.provenance import bibtex, made_from
 from sage.report.sections import Part, Section, said_often
 from sage.results import Results
@@ -103,6 +103,13 @@ class TestPage:
         always = ["theory", "hyperparameters", "contamination", "chance", "grading", "support"]
         record = ["samples", "problems", "settings", "runs"]
         assert sections == ["warnings", *exhibits, *always, *record]
+
+    def test_a_study_that_reproduces_no_paper_shows_none(self, page: str, tmp_path: Path) -> None:
+        own = a_page(changed(with_a_case(a_study()), paper=None), tmp_path)
+        for of_paper in ('id="theory"', "a reproduction of"):
+            assert of_paper in page
+            assert of_paper not in own
+        assert 'id="hyperparameters"' in own
 
     def test_models_without_methods_are_told_one_by_one(self) -> None:
         curves, study = EXHIBITS["figure3"], a_study(algorithms=())
@@ -288,16 +295,15 @@ class TestPage:
 
     def test_every_exhibit_names_its_file_and_its_command(self, page: str) -> None:
         text = plain(page)
-        for file, target in (
-            ("report/tables/table1.csv", "table1"),
-            ("report/figures/figure3.svg", "figure3"),
-            ("metrics/case_study/case.json", "case_study"),
-            ("report/tables/grading.csv", "grading"),
-            ("report/index.html", "report"),
+        for file in (
+            "report/tables/table1.csv",
+            "report/figures/figure3.svg",
+            "metrics/case_study/case.json",
+            "report/tables/grading.csv",
+            "report/index.html",
         ):
             assert f"<code>results/smoke/{file}</code>" in text
-            command = f"snakemake --cores all {target} --config study=smoke"
-            assert f"<code>{command}</code>" in text
+        assert "<code>snakemake --cores all report --config study=smoke</code>" in text
         assert '<a class="file" href="tables/table1.csv">' in page
 
     def test_what_is_not_there_is_said_to_be_not_run(self, page: str) -> None:

@@ -9,7 +9,6 @@ from pages import GRPO, MANIFEST, RATES, a_content, with_a_case
 from report_frames import a_study
 
 from sage.exhibits.every_report import grading_table
-from sage.problems.own import FileSet
 from sage.report.warnings import (
     commit_notices,
     grading_notices,
@@ -19,6 +18,7 @@ from sage.report.warnings import (
     working_notices,
 )
 from sage.runtime.records import differ
+from sage.tasks.data import FileSet
 
 
 class TestWarnings:

@@ -12,6 +12,7 @@ from sage.method.planners import Chosen, Draw
 from sage.rivals.bnpo import BetaNormalised
 from sage.training.drawing import ProcessSlices
 from sage.training.planning import Generation, chosen_rows
+from sage.training.shaping import Shaping
 
 
 def test_beta_normalised_follows_its_definition() -> None:
@@ -64,7 +65,8 @@ def test_groups_of_several_draws_share_one_beta_density() -> None:
     generation = Generation([{}, {}], parts[0], rollouts=4)
     generation.add(parts[1], torch.arange(2, 4).repeat_interleave(4), Draw(prompts=2))
     kept = Chosen(torch.tensor([1, 2]), torch.ones(4, 4, dtype=torch.bool))
-    rows = chosen_rows(generation, kept, beta, True, ProcessSlices(Accelerator(cpu=True), 4, 0))
+    shaping, shares = Shaping(advantage=beta), ProcessSlices(Accelerator(cpu=True), 4, 0)
+    rows = chosen_rows(generation, kept, shaping, True, shares)
     right = rows["advantages"][rows["reward"] == 1]
     assert right[0] == right[1]  # both groups have one right completion of four
     of_both = beta.advantages(torch.stack([rewards[0, 1], rewards[1, 0]]))

@@ -16,12 +16,12 @@ from trainers import SMALL, odd_sum, trainer_of
 
 from sage.exhibits import load_study
 from sage.method.credit import TokenSignals
-from sage.problems.sum_sets import SumsSet
 from sage.problems.sums import STRATEGIES, Sheet
-from sage.problems.working import route_taken
 from sage.prompting import completion, messages
 from sage.rivals.uniqueness import Uniqueness
 from sage.study import Algorithm, StudyError
+from sage.tasks.routes import RoutesSet
+from sage.tasks.sums import SumsSet
 from sage.training.rewards import SOURCE, strategies_of
 from sage.training.shaping import Shaping
 
@@ -64,7 +64,7 @@ def test_strategies_are_those_that_the_checkers_know() -> None:
     assert first == again != named  # R is named but not followed: no strategy, as in the last
     assert named == none
     assert STRATEGIES["plain"].mark == "P"
-    assert route_taken("", completion("ab bc", " ab  bc ")) == "ab bc"
+    assert RoutesSet.strategy("", completion("ab bc", " ab  bc ")) == "ab bc"
     with pytest.raises(ValueError, match="not of source 'sage/knights'"):
         strategies_of([{**example, SOURCE: "sage/knights"}], asked[:1])
 

@@ -16,7 +16,6 @@ from token_signals import signals
 from trainers import SMALL, SUMS, trainer_of, write_parent
 from trl import GRPOTrainer
 
-from sage.grading import Grader
 from sage.method.advantages import Centred, GroupNormalised, pass_at_k
 from sage.rivals.dapo import Mixed
 from sage.rivals.dars import Dars
@@ -28,6 +27,7 @@ from sage.rivals.ucpo import Ucpo
 from sage.rivals.uniqueness import Uniqueness
 from sage.rivals.unsolved_only import UnsolvedOnly
 from sage.study import Algorithm
+from sage.tasks import Grader
 from sage.training.rewards import graded, graded_reward, text_of
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer

@@ -15,10 +15,11 @@ import pandas as pd
 import pytest
 from sampled import sampling
 
-from sage.evaluation.samples import evaluate
+from sage.evaluation.samples import evaluate, evaluate_all
 from sage.problems.record import Problem
 from sage.runtime.identity import checkpoint_digest, code_digest
 from sage.runtime.manifest import Manifest
+from sage.sampling import transformers_engine
 from sage.sampling.interface import Completion
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws
@@ -65,10 +66,31 @@ def test_more_samples_seeds_or_problems_reuse_what_is_there(tmp_path: Path) -> N
     assert drawn(tmp_path, [0, 7], 8, prompts=more) == 9 * 8 * 2  # the last 8 problems and it
 
 
+@pytest.mark.parametrize(
+    ("samples", "size", "parts"),
+    [
+        (2, 1000, [80]),
+        (2, 50, [32, 48]),
+        (4, 64, [64, 64, 32]),
+        (9, 64, [64, 64, 16, 64, 64, 16, 64, 8]),  # a shard is whole
+        (2, 1, [16, 16, 16, 16, 8, 8]),
+    ],
+)
+def test_shards_are_drawn_together_up_to_a_size(
+    samples: int, size: int, parts: list[int], tmp_path: Path
+) -> None:
+    missing = Shards(tmp_path, SETTINGS, PROMPTS).missing([0], samples, size)
+    counts = [
+        [(8 if s.problems == missing[-1][-1].problems else 16) * (s.last - s.first) for s in part]
+        for part in missing
+    ]
+    assert [sum(part) for part in counts] == parts
+
+
 def test_shards_of_other_settings_or_prompts_are_not_reused(tmp_path: Path) -> None:
     assert drawn(tmp_path, [0], 2) == 80
     assert drawn(tmp_path, [0], 2, temperature=0.9) == 80
-    assert drawn(tmp_path, [0], 2, prompts={**PROMPTS, "p0": (5, 5)}) == 32 * 2
+    assert drawn(tmp_path, [0], 2, prompts={**PROMPTS, "p0": (5, 5)}) == 16 * 2
     assert drawn(tmp_path, [0], 2) == 0
 
 
@@ -76,7 +98,8 @@ def test_a_broken_or_misplaced_shard_is_drawn_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn(tmp_path, [0], 2)
-    first, second = sorted(tmp_path.rglob("*.parquet"))
+    first, second, _ = sorted(tmp_path.rglob("*.parquet"))
+    lost = sum(len(pd.read_parquet(file)) for file in (first, second))
     first.write_bytes(first.read_bytes()[:-20])
     drawn(tmp_path, [0], 2, temperature=0.5)
     theirs = [path for path in tmp_path.rglob(second.name) if path != second]
@@ -84,7 +107,7 @@ def test_a_broken_or_misplaced_shard_is_drawn_again(
     left_by_a_kill = first.with_name(".half.parquet")
     left_by_a_kill.write_bytes(b"PAR1")
     capsys.readouterr()
-    assert drawn(tmp_path, [0], 2) == 80
+    assert drawn(tmp_path, [0], 2) == lost
     assert capsys.readouterr().out.count("drawn again") == 2
     assert not left_by_a_kill.exists()
 
@@ -109,18 +132,22 @@ PROBLEMS = [
 ]
 
 
-def run_evaluation(base: Path, folder: Path, shard_size: int = 20, **changes: object) -> bytes:
-    """Evaluate the base into `folder` and return the file of samples."""
-    settings = Draws.model_validate(
+def draws(**changes: object) -> Draws:
+    return Draws.model_validate(
         {
             "samples": 60,
             "seeds": [0, 1],
             "sampling": sampling(max_tokens=24, stop=["+1"]),
             "batch_size": 20,
-            "shard_size": shard_size,
+            "shard_size": 20,
             **changes,
         }
     )
+
+
+def run_evaluation(base: Path, folder: Path, **changes: object) -> bytes:
+    """Evaluate the base into `folder` and return the file of samples."""
+    settings = draws(**changes)
     output = folder / "samples.parquet"
     manifest = Manifest({}, 1, time.time())
     evaluate(
@@ -132,6 +159,29 @@ def run_evaluation(base: Path, folder: Path, shard_size: int = 20, **changes: ob
 def shards_in(folder: Path) -> dict[Path, int]:
     """Shards with the time of their writing; half-written ones have hidden names."""
     return {p: p.stat().st_mtime_ns for p in folder.rglob("*-eval*.parquet") if p.name[0] != "."}
+
+
+def test_benchmarks_share_a_sampler_and_are_drawn_as_alone(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = run_evaluation(base, tmp_path / "alone", samples=4)
+    opened: list[object] = []
+    open_sampler = transformers_engine.open_sampler
+    monkeypatch.setattr(
+        transformers_engine,
+        "open_sampler",
+        lambda *given: opened.append(given) or open_sampler(*given),
+    )
+    sets, settings = {"b": PROBLEMS, "c": PROBLEMS[:2]}, draws(samples=4)
+    for place, asked, times in (("one", {"b": PROBLEMS}, 1), ("two", sets, 2), ("three", sets, 2)):
+        output, shards = tmp_path / place, tmp_path / "shards"
+        manifest = Manifest({}, 1, time.time())
+        evaluate_all(base, None, asked, settings, "cpu", "tiny", 0, shards, output, manifest)
+        assert len(opened) == times  # none where all is drawn
+        assert {path.name for path in output.iterdir()} == {
+            f"{name}.{end}" for name in asked for end in ("parquet", "json")
+        }
+        assert (output / "b.parquet").read_bytes() == alone
 
 
 CHILD = """

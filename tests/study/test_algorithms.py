@@ -16,7 +16,6 @@ from method_entries import ROWS
 from trainers import trainer_of
 from transformers import TrainerState
 
-from sage.grading import Grader
 from sage.method.anchors import forward_kl_sampled, k2, k3
 from sage.method.rewards import Completion, Incorrect, Random, Tagged
 from sage.problems.record import read_problems
@@ -25,6 +24,7 @@ from sage.prompting import completion as written
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.algorithms import needs_strategies
+from sage.tasks import Grader
 from sage.training import rl
 from sage.training.anchoring import as_k3_input
 from sage.training.drawing import ProcessSlices, take_rows

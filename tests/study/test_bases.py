@@ -14,7 +14,6 @@ from sage.exhibits import load_study
 from sage.fetched_bases import adopt_base, fetch_base
 from sage.method.guides import Moment, Noise, Signals
 from sage.runtime.manifest import Manifest
-from sage.study import REGISTRIES
 from sage.tools import command
 
 
@@ -90,9 +89,9 @@ def test_a_method_of_ones_own_is_written_with_its_study_and_found_there(
     assert guide is not None
     assert guide.kind == "my_method:MyGuide"
     assert "mine" in study.model("tiny").algorithms
-    files = REGISTRIES["guide"].files(guide.kind)
+    files = guide.family.files(guide.kind)
     assert tmp_path / "mine/my_method.py" in files  # an edit trains it again
-    made = REGISTRIES["guide"].build(guide.kind, guide.settings)
+    made = guide.made
     entropies = torch.tensor([[1.0, 2.0]])
     signals = Signals(-entropies, entropies, torch.ones(1, 2))
     factors = made.factors(signals, Moment(0, 1, Noise("x")))

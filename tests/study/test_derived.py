@@ -12,8 +12,7 @@ from report_frames import ROOT
 from study_edits import ALGORITHMS, edit, message_of
 
 from sage.exhibits import load_study, restore_study
-from sage.study import REGISTRIES, Algorithm, Guide, ResolvedStudy
-from sage.study.choices import PAPER_GUIDES
+from sage.study import Algorithm, Guide, ResolvedStudy
 from sage.study.derived import whole_methods
 
 BRANCH = {"kind": "branch", "settings": {"ratio": 0.3, "threshold": 1.2}, "clamp": [0.6, 1.4]}
@@ -67,13 +66,13 @@ def test_what_is_named_replaces_the_bases_and_the_rest_stays() -> None:
     assert derived("grpo_forward_kl", estimator="exact")["kl"] == "forward"
 
 
-@pytest.mark.parametrize("kind", PAPER_GUIDES)
+@pytest.mark.parametrize("kind", Guide.alone)
 def test_a_guide_by_its_name_alone_has_the_papers_settings(kind: str) -> None:
     paper = Algorithm.model_validate(ROWS[f"grpo_{kind}"])  # as METHOD's table has them
     assert Algorithm.model_validate(derived("grpo", guide=kind)).guide == paper.guide
     assert paper.guide
-    defaults = REGISTRIES["guide"].settings(kind)()
-    assert REGISTRIES["guide"].settings(kind)(**paper.guide.settings) == defaults
+    defaults = Guide.family.settings(kind)()
+    assert Guide.family.settings(kind)(**paper.guide.settings) == defaults
 
 
 def test_a_study_trains_methods_of_its_own() -> None:

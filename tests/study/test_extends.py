@@ -71,7 +71,7 @@ def test_inherited_exhibits_show_what_the_child_trains(config: Path) -> None:
     ours = {name: getattr(each, "algorithms", None) for name, each in shown.items()}
     assert ours["figure2"] == ["grpo", "grpo_no_kl"]  # both are trained
     assert ours["table5"] == ["grpo", "grpo_no_kl"]  # grpo_branch is not
-    assert not {"figure3", "overhead"} & {*shown}  # of theirs only grpo is trained
+    assert "figure3" not in shown  # of theirs only grpo is trained
     assert ours["figure4"] == ["grpo", "grpo_branch"]  # the child says so
     assert ours["table3"] == ["bnpo_no_kl", "bnpo_branch", "dapo_no_kl", "dapo_branch"]  # routes
 

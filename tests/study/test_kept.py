@@ -24,12 +24,15 @@ from sage.tools.keep import kept_runs
 KEPT = {folder.name: folder for folder in kept_runs()}
 
 REGISTERED = {"bases": 5, "dose": 0, "dose_more": 0, "equal_accuracy": 5, "long": 3}
-REGISTERED |= {"long_bases": 2, "looking": 5, "mini": 11, "pretrained": 4, "pretrained_methods": 5}
+REGISTERED |= {"long_bases": 2, "looking": 5, "mini": 10, "pretrained": 4, "pretrained_methods": 5}
 REGISTERED |= {"pretrained_plain": 3, "pretrained_short": 3, "rivals": 16, "sizes": 9}
 REGISTERED |= {"sizes_large": 3, "sizes_rivals": 4, "sizes_runs": 1, "support": 3}
 REGISTERED |= {"support_bases": 3, "rates": 3, "distinct": 3, "fitted": 4, "matched": 6}
 REGISTERED |= {"second": 3}
 """How many claims of each kept run were registered with the sums that version 1 computes: all."""
+
+NO_MORE = {"overhead"}
+"""Claims whose test, the time of a step, is gone; what was registered of them stays in its file."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,8 @@ def after(monkeypatch: pytest.MonkeyPatch, *changes: Any) -> None:
 def test_registered_claims_and_designs_have_their_sums(name: str) -> None:
     last, study = read_entries(KEPT[name] / "registered.json")[-1], kept_study(KEPT[name])
     claims = kept_claims(KEPT[name])
+    assert not NO_MORE & {*claims}
+    last["claims"] = {claim: e for claim, e in last["claims"].items() if claim not in NO_MORE}
     sums = {claim: claim_sum(claims[claim], study) for claim in last["claims"]}
     assert sums == {claim: entry["sha256"] for claim, entry in last["claims"].items()}
     assert len(sums) == REGISTERED[name]

@@ -113,7 +113,7 @@ def test_an_unknown_study_brings_the_nearest_name(config: Path) -> None:
     [
         (
             {"study": "mini", "studdy": "smoke"},
-            "studdy: unknown key; did you mean 'study'? Allowed: card, device, kept, mirror, "
+            "studdy: unknown key; did you mean 'study'? Allowed: device, kept, mirror, "
             "pretrain, results, set, study, tracking",
         ),
         (

@@ -287,3 +287,28 @@ def test_the_toy_fails_where_the_branch_is_shared(monkeypatch: pytest.MonkeyPatc
     assert (numbers.loc["guide factor of token 2"] == 1.0).all()
     rare = numbers["rare"]
     assert rare["probability, SAGE"] == pytest.approx(rare["probability, RLVR"], rel=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.05, 0.2, 1.0, 5.0])
+def test_a_guide_multiplies_the_odds_of_a_right_answer_whatever_beta(beta: float) -> None:
+    """Eq. 4 beside Eq. 2, and of two right ways beside the reference: docs/method.md."""
+    generator = torch.Generator().manual_seed(7)
+    log_reference = torch.randn(12, generator=generator, dtype=torch.float64).log_softmax(0)
+    log_guide = torch.randn(12, generator=generator, dtype=torch.float64)
+    reward = torch.tensor([1.0] * 5 + [0.0] * 7, dtype=torch.float64)
+    first, second = slice(0, 2), slice(2, 5)
+
+    def mean_of_q(where: torch.Tensor | slice) -> torch.Tensor:
+        weights = log_reference.exp()[where]
+        return (weights * log_guide.exp()[where]).sum() / weights.sum()
+
+    def odds(log_policy: torch.Tensor) -> torch.Tensor:
+        right = (log_policy.exp() * reward).sum()
+        return right / (1 - right)
+
+    plain = rlvr_policy(log_reference, reward, beta)
+    guided = sage_policy(log_reference, log_guide, reward, beta)
+    factor = mean_of_q(reward == 1) / mean_of_q(reward == 0)
+    torch.testing.assert_close(odds(guided), odds(plain) * factor, rtol=1e-5, atol=0.0)
+    ways = [each.exp()[first].sum() / each.exp()[second].sum() for each in (log_reference, guided)]
+    torch.testing.assert_close(ways[1], ways[0] * mean_of_q(first) / mean_of_q(second))

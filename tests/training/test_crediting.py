@@ -230,11 +230,6 @@ def test_parts_of_a_generation_are_put_in_order() -> None:
     assert second["n"] == 7
 
 
-def test_a_rule_that_needs_whole_groups_refuses_parts_of_them(build: Build) -> None:
-    with pytest.raises(ValueError, match="needs the whole group of a prompt in a micro-batch"):
-        build(ROWS["pacs"], prompts_per_step=1, micro_batches=2)
-
-
 def test_an_advantage_and_a_credit_rule_of_ones_own(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

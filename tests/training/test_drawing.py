@@ -17,8 +17,6 @@ from transformers import LlamaConfig, PreTrainedModel, set_seed
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
-from sage.rivals.pacs import Pacs
-from sage.rivals.steer import Steer
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share
@@ -27,7 +25,6 @@ from sage.training import rl
 from sage.training.credit import Correction, SamplerFault
 from sage.training.drawers import copy_dtype, drawer_for, transformers_rollouts
 from sage.training.drawing import Drawer, rollout_stream
-from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
 
 PROBLEMS = [
@@ -191,17 +188,6 @@ def test_drawn_tokens_are_those_of_all_draws_also_after_a_resume(parent: Path) -
     assert trainer._metrics["train"]["drawn_tokens"] == [1_000.0 + tokens]
 
 
-def test_steer_refuses_tokens_that_tools_write(parent: Path) -> None:
-    trainer = build(parent, {"title": "x", "loss": "grpo", "kl": "none"})
-    trainer.shaping = Shaping(credit=Steer())
-    trainer._check()
-    trainer.tools = [len]
-    with pytest.raises(ValueError, match="Steer compares the tokens of whole completions, but too"):
-        trainer._check()
-    trainer.shaping = Shaping(credit=Pacs())  # which looks at completions as wholes
-    trainer._check()
-
-
 def test_the_sampler_computes_what_the_trainer_does(parent: Path) -> None:
     rows = logged(build(parent, settings={"learning_rate": 3e-2, "steps": 4}))
     assert len(rows) == 4
@@ -289,8 +275,6 @@ def test_behind_a_filter_the_samplers_probabilities_are_not_compared(parent: Pat
     rows = logged(build(parent, settings={"sampling": sampling, "steps": 2}))
     assert len(rows) == 2
     assert not any(key.startswith("sampler/") for row in rows for key in row)
-    with pytest.raises(ValueError, match="behind top_k, which the trainer's are not"):
-        build(parent, settings={"sampling": sampling}, correction=Correction("token"))
     cut = rl.RL.model_validate(SMALL.model_dump() | {"engine": "vllm", "sampling": sampling})
     assert rl.correction_of(cut).kind == "none"
     assert rl.correction_of(cut.model_copy(update={"sampling": SMALL.sampling})).kind == "token"
@@ -332,11 +316,3 @@ def test_a_token_whose_log_prob_the_sampler_does_not_know_is_not_compared(parent
     for row in rows:
         assert row["sampler/gap_mean"] == pytest.approx(0.5, abs=1e-4)
     assert rows[0]["grad_norm"] == rows[1]["grad_norm"] > 1e-3
-
-
-def test_what_else_would_draw_is_refused_beside_a_drawer(parent: Path) -> None:
-    trainer = build(parent)
-    trainer.args.use_transformers_continuous_batching = True
-    trainer.rollout_func = print
-    with pytest.raises(ValueError, match="rollout_func, use_transformers_continuous_batching and"):
-        trainer._check()

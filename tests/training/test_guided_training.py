@@ -13,7 +13,7 @@ from trainers import small_trainer
 
 from sage.method.guides import Moment, RandomGuide, Signals
 from sage.training.anchoring import REFERENCE, LossCall
-from sage.training.start import WrongGuide
+from sage.training.first_call import WrongGuide
 
 
 def test_the_reference_is_asked_for_its_entropies_in_training(parent: Path, tmp_path: Path) -> None:

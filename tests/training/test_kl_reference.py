@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from trainers import SMALL, SUMS, odd_sum, write_parent
+from trainers import SMALL, SUMS, is_of_trl, odd_sum, write_parent
 from transformers import Qwen2ForCausalLM
 
-from sage.grading import Grader
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.study import RL, Algorithm
+from sage.tasks import Grader
 from sage.training import rl
 from sage.training.trainer import SageTrainer
 
@@ -77,3 +77,31 @@ def test_the_exact_forward_kl_refers_to_the_adapter_that_the_policy_came_with(
     first, second = (row["kl"] for row in trainer.state.log_history if "kl" in row)
     assert first == pytest.approx(0.0, abs=1e-5)
     assert second > 1e-5
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_reference_of_an_adapter_is_the_base_itself(
+    tmp_path: Path, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are held once, and what is logged and learnt is that of the adapter switched off."""
+    monkeypatch.setattr(rl, "reward_functions", lambda *_: [odd_sum])
+    parent, made = write_parent(tmp_path / "base", SUMS, spread=4.0), []
+    settings = RL.model_validate(SMALL.model_dump() | {"steps": 3, "precision": precision})
+    for switched in (True, False):
+        config = rl.grpo_config(settings, GRPO, 1, "cpu", tmp_path / "scratch")
+        config.save_strategy = "no"
+        trainer = rl.build_trainer(SageTrainer, parent, SUMS, settings, GRPO, config, Grader())
+        base = {id(weight) for weight in trainer.ref_model.parameters()}
+        adapted = dict(trainer.model.named_parameters())
+        assert {id(one) for name, one in adapted.items() if "lora" not in name} == base
+        if switched:
+            trainer.ref_model = None
+        trainer.train()
+        logged = [
+            {key: value for key, value in row.items() if is_of_trl(key)}
+            for row in trainer.state.log_history[:-1]
+        ]
+        made.append((logged, {name: weight.detach() for name, weight in adapted.items()}))
+    assert made[0][0] == made[1][0]
+    assert made[0][0][-1]["kl"] > 1e-4
+    assert all(torch.equal(weight, made[1][1][name]) for name, weight in made[0][1].items())

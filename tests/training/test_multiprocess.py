@@ -154,12 +154,16 @@ def train_cases(parent: Path, output: Path) -> None:
             torch.save((log, weights), output / f"{name}.pt")
 
 
-def fine_tune(parent: Path, output: Path) -> None:
+EXAMPLES = (24, 23, 22, 21)
+"""Of SFT in batches of 4: with no smaller last batch, and with each."""
+
+
+def fine_tune(parent: Path, output: Path, examples: int) -> None:
     settings = SFT.model_validate(
         {"epochs": 2, "batch_size": 4, "max_tokens": 96, "learning_rate": 1e-2, "warmup_steps": 0}
         | {"weight_decay": 0.0, "lora": {"rank": 4, "alpha": 8}, "seed": 1}
     )
-    solutions = [Solution(p.problem, "so " * len(p.answer), p.answer) for p in PROBLEMS[:24]]
+    solutions = [Solution(p.problem, "so " * len(p.answer), p.answer) for p in PROBLEMS[:examples]]
     scratch = output.with_name(output.name + "_scratch")
     sft.fine_tune(parent, solutions, settings, "cpu", scratch, output, Manifest({}, 1, time.time()))
 
@@ -200,7 +204,8 @@ def train(parent: Path, output: Path, **changes: Any) -> None:
 
 def everything(parent: Path, output: Path) -> None:
     train_cases(parent, output / "cases")
-    fine_tune(parent, output / "sft")
+    for examples in EXAMPLES:
+        fine_tune(parent, output / f"sft{examples}", examples)
     train(parent, output / "whole")
     train(parent, output / "full", lora=None)
 
@@ -241,7 +246,8 @@ def one(parent: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("one")
     threads = torch.get_num_threads()
     run(1, train_cases, parent, output / "cases")
-    run(1, fine_tune, parent, output / "sft")
+    for examples in EXAMPLES:
+        run(1, fine_tune, parent, output / f"sft{examples}", examples)
     with (
         patch.object(SageTrainer, "_generate_single_turn", DRAW),
         patch.object(rl, "atomic_directory", atomic_directory),
@@ -302,8 +308,13 @@ def test_processes_and_accumulated_parts_change_no_number_of_a_log(
             torch.testing.assert_close(other_weights[name], weight, rtol=1e-3, atol=2e-5)
 
 
-def test_fine_tuning_in_two_processes_gives_the_weights_of_one(one: Path, two: Path) -> None:
-    weights, weights_of_two = (load_file(run / "sft/model.safetensors") for run in (one, two))
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_fine_tuning_in_two_processes_gives_the_weights_of_one(
+    one: Path, two: Path, examples: int
+) -> None:
+    weights, weights_of_two = (
+        load_file(run / f"sft{examples}/model.safetensors") for run in (one, two)
+    )
     for name, weight in weights.items():
         torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
 

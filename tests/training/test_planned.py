@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from method_entries import ROWS, derived
+from method_entries import derived
 from test_drawing import Noted, noting
 from trainers import SMALL, logged, trainer_of
 
@@ -23,7 +23,7 @@ from sage.problems.record import Problem
 from sage.prompting import prompt_ids, with_hint
 from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.drawing import GUIDED, NamedDraws, rollout_stream, take_rows
+from sage.training.drawing import NamedDraws, rollout_stream, take_rows
 from sage.training.planning import filled
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
@@ -382,10 +382,6 @@ def test_a_planner_of_ones_own(parent: Path) -> None:
     assert math.isclose(batch["advantages"][:5].sum().item(), 0.0, abs_tol=1e-5)
 
 
-def test_what_a_planner_cannot_work_with_is_refused(parent: Path) -> None:
-    with pytest.raises(ValueError, match=f"no column '{GUIDED}'"):
-        build(parent, "grpo", shaping=rl.shaping_of(Algorithm.model_validate(ROWS["guided_retry"])))
-    with pytest.raises(ValueError, match="set scale_rewards to 'group' or 'none'"):
-        build(parent, "grpo", shaping=Shaping(planner=Twice()), trl={"scale_rewards": "batch"})
+def test_a_problem_without_a_hint_is_refused() -> None:
     with pytest.raises(ValueError, match="problem '0' carries no hint"):
         rl.prompt_dataset([replace(PROBLEMS[0], problem_id="0", hint="")], guided=True)

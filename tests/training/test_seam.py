@@ -351,19 +351,3 @@ def test_the_exact_forward_kl_is_the_sum_over_the_vocabulary(build: Build, smoke
         kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
         assert kl[0] == pytest.approx(0.0, abs=1e-5)  # the policy starts at the reference
         assert kl[-1] > 1e-6
-
-
-def test_a_policy_that_cannot_learn_is_refused(build: Build, monkeypatch: Any) -> None:
-    """As an adapter that was loaded for inference: its curves would look normal."""
-    monkeypatch.setattr("trainers.load_model", lambda *of: load_model(*of).requires_grad_(False))
-    with pytest.raises(ValueError, match=r"no trainable parameter.*is_trainable=True"):
-        build(SageTrainer, lora=None)
-
-
-def test_what_goes_past_the_seam_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="corrects k3 only"):
-        build(SageTrainer, row=ROWS["grpo_k2"], trl={"use_bias_correction_kl": True})
-    with pytest.raises(ValueError, match="needs a KL term"):
-        build(SageTrainer, BRANCH, trl={"beta": 0.0})
-    with pytest.raises(ValueError, match="use_adaptive_entropy=False"):
-        build(SageTrainer, row=ROWS["dars"], trl={"use_adaptive_entropy": True})

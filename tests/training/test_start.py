@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +9,25 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset, IterableDataset
-from peft import LoraConfig, PromptTuningConfig
+from datasets import IterableDataset
+from peft import LoraConfig
 from trainers import SUMS, odd_sum
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTBigCodeConfig,
+    GPTNeoConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
+    XGLMConfig,
+)
 from trl import GRPOConfig, GRPOTrainer
 
-from sage.method.advantages import Centred
-from sage.policies import load_model, load_tokenizer
-from sage.rivals.dapo import Mixed
-from sage.rivals.dars import Dars
+from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.training import rl
 from sage.training.drawers import transformers_rollouts
 from sage.training.shaping import Shaping
+from sage.training.start import NotTheReference, PaddingIsRead
 from sage.training.trainer import SageTrainer
 
 Build = Callable[..., Any]
@@ -49,45 +55,7 @@ def build(parent: Path, tmp_path: Path) -> Build:
     return trainer
 
 
-def with_images(dataset: Dataset) -> Dataset:
-    return dataset.add_column("image", [None] * len(dataset))
-
-
 NORMALISED = {"multi_objective_aggregation": "normalize_then_sum"}
-FILTER = Shaping(filter=Mixed(), max_refills=1)
-BNPO = {"loss_type": "bnpo", "gradient_accumulation_steps": 2}
-BONUS = {"entropy_coef": 0.1, "gradient_accumulation_steps": 2}
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"data": lambda data: data.select(range(3))}, "3 problems, but a generation takes 4 "),
-        ({"data": with_images}, "learns from text alone"),
-        ({"trl": NORMALISED, "shaping": Shaping(planner=Dars())}, "normalises each reward"),
-        ({"trl": NORMALISED, "shaping": Shaping(advantage=Centred())}, "normalises each reward"),
-        ({"trl": NORMALISED, "shaping": FILTER}, "normalises each reward"),
-        ({"trl": BNPO, "shaping": Shaping(planner=Dars())}, "means over micro-batches"),
-        ({"trl": BONUS, "shaping": Shaping(planner=Dars())}, "means over micro-batches"),
-        (
-            {"data": lambda data: data.to_iterable_dataset(), "shaping": FILTER},
-            "an iterable data set can only be read in its order",
-        ),
-        (
-            {"trl": {"sync_ref_model": True}, "reference": True},
-            "moves the reference that TRL loads, but `reference` is another model",
-        ),
-    ],
-)
-def test_what_would_train_otherwise_than_asked_is_refused(
-    build: Build, parent: Path, more: dict[str, Any], said: str
-) -> None:
-    data = more.get("data", lambda data: data)(rl.prompt_dataset(SUMS))
-    given = {key: value for key, value in more.items() if key in ("trl", "shaping")}
-    if "reference" in more:
-        given["reference"] = load_model(parent)
-    with pytest.raises(ValueError, match=said):
-        build(train_dataset=data, **given)
 
 
 def test_a_stream_of_problems_and_normalised_rewards_train_as_with_trl(build: Build) -> None:
@@ -107,39 +75,117 @@ def moved(model: Any) -> Any:
     return model
 
 
-PISSA = LoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_lora_weights="pissa")
-PROMPT = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
-
-
 @pytest.mark.parametrize(
-    ("change", "adapter", "why"),
+    ("change", "adapter", "starts"),
     [
-        (None, None, None),
-        (None, LoraConfig(r=4, target_modules=["q_proj"]), None),
-        (None, PISSA, "the adapter changes"),
-        (None, PROMPT, "the adapter changes"),
-        (moved, None, "changed in memory; give `reference`"),
-        (moved, LoraConfig(r=4, target_modules=["q_proj"]), None),
+        (None, None, True),
+        (None, LoraConfig(r=4, target_modules=["q_proj"]), True),
+        (None, LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]), True),
+        (None, LoraConfig(r=4, target_modules=["q_proj"], use_dora=True), True),
+        (moved, None, False),
+        (moved, LoraConfig(r=4, target_modules=["q_proj"]), True),
     ],
 )
-def test_a_policy_that_does_not_start_at_its_reference_says_why(
-    build: Build, parent: Path, change: Any, adapter: Any, why: str | None
+def test_a_policy_starts_at_its_reference_or_is_refused(
+    build: Build, parent: Path, change: Any, adapter: Any, starts: bool
 ) -> None:
-    """Else the policy's KL before the first update is 0."""
+    """Then the policy's KL before the first update is 0."""
     model = load_model(parent)
     trainer = build(model=change(model) if change else model, peft_config=adapter)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    if starts:
         trainer.train()
-    said = [str(one.message) for one in caught if "before the first update" in str(one.message)]
-    first = next(row["kl"] for row in trainer.state.log_history if "kl" in row)
-    if why is None:
-        assert not said
+        first = next(row["kl"] for row in trainer.state.log_history if "kl" in row)
         assert first == pytest.approx(0.0, abs=1e-5)
     else:
-        assert len(said) == 1
-        assert why in said[0]
-        assert first > 1e-4
+        with pytest.raises(NotTheReference, match="give `reference`"):
+            trainer.train()
+
+
+PISSA = LoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_lora_weights="pissa")
+
+
+def test_an_adapter_that_changes_its_base_has_the_model_before_it_as_reference(
+    build: Build, parent: Path
+) -> None:
+    trainer = build(peft_config=PISSA, reference=load_model(parent))
+    trainer.train()
+    first, second = (row["kl"] for row in trainer.state.log_history if "kl" in row)
+    assert first == pytest.approx(0.0, abs=1e-5)
+    assert second > 1e-7
+
+
+ABSOLUTE = {
+    "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=128),
+    "gpt_neo": GPTNeoConfig(
+        hidden_size=32, num_layers=2, num_heads=2, attention_types=[[["global"], 2]]
+    ),
+    "gpt_bigcode": GPTBigCodeConfig(n_embd=32, n_layer=2, n_head=2, attn_pdrop=0.0),
+    "xglm": XGLMConfig(
+        d_model=32, ffn_dim=64, num_layers=2, attention_heads=2, dropout=0.0, attention_dropout=0.0
+    ),
+}
+STATES = {
+    "recurrent_gemma": RecurrentGemmaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2,
+        lru_width=32, attention_window_size=64,
+    ),
+    "rwkv": RwkvConfig(hidden_size=32, num_hidden_layers=2, attention_hidden_size=32),
+}  # fmt: skip
+
+
+def checkpoint_of(config: Any, parent: Path, folder: Path) -> Path:
+    """A random model of `config` with the tokenizer of `parent`."""
+    tokenizer = load_tokenizer(parent)
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    for name, value in {"vocab_size": len(tokenizer), "bos_token_id": None, **ids}.items():
+        setattr(config, name, value)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    model.get_output_embeddings().weight.data *= 5.0
+    save_checkpoint(model, tokenizer, folder)
+    return folder
+
+
+UNEVEN = [replace(SUMS[i], problem="+".join("1" * n)) for i, n in enumerate((1, 7, 1, 12))]
+
+
+@pytest.mark.parametrize("make_drawer", [transformers_rollouts(), None], ids=["sage", "trl"])
+@pytest.mark.parametrize("name", ABSOLUTE)
+def test_padded_prompts_are_read_as_they_are_alone(
+    build: Build, parent: Path, tmp_path: Path, name: str, make_drawer: Any
+) -> None:
+    """Models with absolute positions: policy, reference and sampler on prompts of many lengths."""
+    folder = checkpoint_of(ABSOLUTE[name], parent, tmp_path / name)
+    trainer = build(
+        model=load_model(folder), train_dataset=rl.prompt_dataset(UNEVEN),
+        make_drawer=make_drawer, trl={"disable_dropout": True},
+    )  # fmt: skip
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    assert batch["prompt_mask"].sum(dim=1).unique().numel() > 1
+    plain = load_model(folder).eval()
+    for row in range(0, 16, 4):
+        prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+        written = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
+        with torch.no_grad():
+            logits = plain(torch.cat([prompt, written])[None]).logits[0, len(prompt) - 1 : -1]
+        alone = logits.log_softmax(-1).gather(-1, written[:, None])[:, 0]
+        for key in ("ref_per_token_logps", "sampling_per_token_logps"):
+            if key in batch:
+                read = batch[key][row, : len(written)]
+                torch.testing.assert_close(read, alone, rtol=0, atol=5e-3)
+    trainer.train()
+    first = next(row["kl"] for row in trainer.state.log_history if "kl" in row)
+    assert first == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_model_that_reads_padding_is_refused(
+    build: Build, parent: Path, tmp_path: Path, name: str
+) -> None:
+    folder = checkpoint_of(STATES[name], parent, tmp_path / name)
+    with pytest.raises(PaddingIsRead):
+        build(model=load_model(folder))
 
 
 def test_a_reference_of_ones_own_has_a_head_in_float32_as_trls(build: Build, parent: Path) -> None:

@@ -18,7 +18,7 @@ from benchmarks.__main__ import keep
 from benchmarks.paired import Comparison, overhead
 from benchmarks.turns import pairs_in_turn
 from sage.exhibits import load_study
-from sage.grading import Grader
+from sage.tasks import Grader
 
 RESULTS = ROOT / "benchmarks/results.json"
 

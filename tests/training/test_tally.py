@@ -21,9 +21,9 @@ from sage.training.anchoring import (
     guide_pushes,
 )
 from sage.training.credit import SAMPLED, Correction, SamplerFault, correct, gap_log
+from sage.training.first_call import WrongGuide
 from sage.training.shaping import Shaping
-from sage.training.start import WrongGuide
-from sage.training.tallies import Solved, StepLog, Tally
+from sage.training.tallies import Evaluated, StepLog, Tally
 
 CLAMP = (0.5, 2.0)
 
@@ -228,13 +228,19 @@ def test_the_mean_kl_is_without_what_the_seam_adds_or_that_in_the_rewards() -> N
     assert logged == {"kl": [1.5]}
 
 
-def test_pass_at_k_of_an_evaluation_is_the_mean_over_its_problems() -> None:
+def test_means_of_an_evaluation_are_over_its_problems() -> None:
     """5 problems in batches of 2 pairs, the last filled up with one that was there."""
-    solved, right = Solved(5), [1.0, 1.0, 0.0, 0.0]
-    assert solved.pass_at_k(torch.tensor(right), 2) == {"pass@1": 0.5, "pass@2": 0.5}
-    solved.pass_at_k(torch.zeros(4), 2)
-    log = solved.pass_at_k(torch.tensor([0.0, 0.0, 1.0, 1.0]), 2)
-    assert log == pytest.approx({"pass@1": 0.2, "pass@2": 0.2})
+    evaluated = Evaluated(5)
+
+    def means(*right: float) -> dict[str, float]:
+        scores = torch.tensor([[one + 0.5, one] for one in right])
+        return evaluated.means(scores, 2, ["reward", "rewards/x/mean"])
+
+    first = means(1.0, 1.0, 0.0, 0.0)
+    assert first == {"pass@1": 0.5, "pass@2": 0.5, "step/reward": 1.0, "step/rewards/x/mean": 0.5}
+    means(0.0, 0.0, 0.0, 0.0)
+    last = {"pass@1": 0.2, "pass@2": 0.2, "step/reward": 0.7, "step/rewards/x/mean": 0.2}
+    assert means(0.0, 0.0, 1.0, 1.0) == pytest.approx(last)
 
 
 def test_tokens_that_the_sampler_has_no_number_for_are_left_out() -> None:

@@ -103,11 +103,11 @@ def test_what_is_not_small_or_not_plain_is_left_to_trl(monkeypatch: pytest.Monke
 
 
 def test_rows_are_read_together_where_a_pass_would_not_pay() -> None:
-    # 4 rows of 10 + 2 tokens padded to 100 + 2 would cost 4 x 90 tokens more.
-    assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=359) == [1, 4]
-    assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=360) == [5]
-    assert group_sizes([100, 90, 10, 10], prompt=0, worth=15) == [2, 2]
-    assert group_sizes([7, 7], prompt=3, worth=0) == [2]
+    # 4 rows of 10 tokens padded to 100 would cost 4 x 90 tokens more.
+    assert group_sizes([100, 10, 10, 10, 10], worth=359) == [1, 4]
+    assert group_sizes([100, 10, 10, 10, 10], worth=360) == [5]
+    assert group_sizes([100, 90, 10, 10], worth=15) == [2, 2]
+    assert group_sizes([7, 7], worth=0) == [2]
 
 
 class OnGpu(torch.Tensor):
@@ -121,12 +121,15 @@ def test_a_further_pass_must_save_more_on_a_gpu(shorter: int) -> None:
     mask = (torch.arange(max(rows)) < torch.tensor(rows)[:, None]).long()
     mask = torch.cat([torch.ones(len(rows), 1, dtype=torch.long), mask], dim=1)
     passes: list[int] = []
+    bert = SimpleNamespace(
+        config=SimpleNamespace(model_type="bert")
+    )  # whose prompts are not shared
 
     def read(model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> Any:
         passes.append(len(ids))
         return torch.zeros(len(ids), keep), None, None
 
     for ids in (torch.zeros_like(mask), torch.zeros_like(mask).as_subclass(OnGpu)):
-        trimmed(read, processes=1)(None, ids, mask, mask.shape[1] - 1)
+        trimmed(read, ALONE)(bert, ids, mask, mask.shape[1] - 1)
     on_cpu, on_gpu = [1, len(rows) - 1], [1, len(rows) - 1] if shorter == 500 else [len(rows)]
     assert passes == on_cpu + on_gpu

@@ -4,6 +4,8 @@ logs besides, over the same windows and evaluations."""
 from __future__ import annotations
 
 import itertools
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 from sage.policies import load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.study import Algorithm
 from sage.training import rl
+from sage.training.drawers import transformers_rollouts
 from sage.training.rl import prompt_dataset
 from sage.training.trainer import SageTrainer
 
@@ -61,7 +64,6 @@ def log_of(
         per_device_train_batch_size=4,
         per_device_eval_batch_size=8,
         num_generations=4,
-        max_completion_length=24,
         learning_rate=1e-2,
         beta=0.1,
         use_cpu=True,
@@ -72,7 +74,7 @@ def log_of(
         eval_steps=3,
         disable_tqdm=True,
         seed=3,
-        **settings,
+        **{"max_completion_length": 24, **settings},
     )
     evaluated = {"eval_dataset": sets} if evaluates else {}
     data = {"train_dataset": prompt_dataset(SUMS), "processing_class": tokenizer}
@@ -152,7 +154,114 @@ def test_a_second_evaluation_in_a_step_has_nothing_of_the_first(
         trainer.evaluate()
     lines = [line for line in trainer.state.log_history if "eval_kl" in line]
     assert len(lines) == 4
-    for line in lines:
-        assert line["eval_step/kl"] == pytest.approx(line["eval_kl"], rel=1e-4)
-    found = [line["eval_kl"] for line in lines]
+    found = []
+    for name, line in zip(["one", "other"] * 2, lines, strict=True):
+        assert line[f"eval_{name}_kl"] == line["eval_kl"]
+        assert line[f"eval_{name}_step/kl"] == pytest.approx(line["eval_kl"], rel=1e-4)
+        assert line[f"eval_{name}_step/reward"] == pytest.approx(line["eval_reward"])
+        own = {key for key in line if re.search("pass@|step/|sage/", key)}
+        assert own
+        assert all(key.startswith(f"eval_{name}_") for key in own)
+        found.append(line["eval_kl"])
     assert max(found) > 1.01 * min(found) > 0.0
+
+
+def test_a_smaller_last_batch_counts_as_many_problems_as_it_has(
+    parent: Path, tmp_path: Path
+) -> None:
+    """Of 3 problems in batches of 2; TRL's mean over batches stays beside."""
+    algorithm = Algorithm.model_validate(ROWS["grpo"])
+    drawn: list[float] = []
+
+    def noted(**given: Any) -> list[float]:
+        rewards = odd_sum(**given)
+        drawn.extend(rewards)
+        return rewards
+
+    trainer = trainer_of(
+        parent, SUMS, SMALL, algorithm, tmp_path, noted,
+        trl={"per_device_eval_batch_size": 8}, eval_dataset=prompt_dataset(SUMS[:3]),
+    )  # fmt: skip
+    log = trainer.evaluate()
+    assert len(drawn) == 12
+    assert log["eval_reward"] == pytest.approx((sum(drawn[:8]) / 8 + sum(drawn[8:]) / 4) / 2)
+    assert log["eval_step/reward"] == pytest.approx(sum(drawn) / 12)
+    assert log["eval_step/rewards/noted/mean"] == log["eval_step/reward"]
+    assert log["eval_step/reward"] != pytest.approx(log["eval_reward"])
+
+
+def unended(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+    """Rollouts of one's own, of which every third ends with an end-of-text token."""
+    written = []
+    for row in range(len(prompts)):
+        rng = random.Random(row)
+        ids = [rng.randrange(20, 200) for _ in range(rng.randint(3, 11))]
+        written.append([*ids, trainer.eos_token_ids[0]] if row % 3 == 0 else ids)
+    ids = trainer._tokenize_prompts(prompts)[0]
+    return {"prompt_ids": ids, "completion_ids": written, "logprobs": None}
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_rollouts_of_ones_own_end_as_with_trl(parent: Path, tmp_path: Path, masks: bool) -> None:
+    """Below the limit too: 10 of 16 have no end, whatever their length."""
+    algorithm = Algorithm.model_validate(ROWS["grpo"])
+    logs = []
+    for each in (GRPOTrainer, SageTrainer):
+        trainer = trainer_of(
+            parent, SUMS, SMALL, algorithm, tmp_path, odd_sum, kind=each,
+            trl={"mask_truncated_completions": masks, "max_steps": 2}, rollout_func=unended,
+        )  # fmt: skip
+        logs.append(logged(trainer))
+    for theirs, ours in zip(*logs, strict=True):
+        names = [key for key in theirs if key.startswith("completions/")]
+        assert len(names) == 7
+        for name in (*names, "loss", "grad_norm", "kl"):
+            assert ours[name] == theirs[name], name
+    assert logs[0][0]["completions/clipped_ratio"] == 10 / 16
+
+
+@pytest.mark.parametrize("make_drawer", [transformers_rollouts(), None], ids=["sage", "trl"])
+def test_lengths_of_what_ended_at_a_stop_text_are_logged(
+    parent: Path, tmp_path: Path, make_drawer: Any
+) -> None:
+    algorithm = Algorithm.model_validate(ROWS["grpo"])
+    trainer = trainer_of(
+        parent, SUMS, SMALL, algorithm, tmp_path, odd_sum,
+        stop_texts=list("aeiou13579"), make_drawer=make_drawer,
+    )  # fmt: skip
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    log = {name: values[-1] for name, values in trainer._metrics["train"].items()}
+    lengths = batch["completion_mask"].sum(dim=1)
+    ends = {trainer.eos_token_ids[0], trainer.processing_class.pad_token_id}
+    written = [ids[:n].tolist() for ids, n in zip(batch["completion_ids"], lengths, strict=True)]
+    texts = [trainer.processing_class.decode(ids) for ids in written]
+    ended = torch.tensor(
+        [
+            ids[-1] in ends or any(stop in text for stop in "aeiou13579")
+            for ids, text in zip(written, texts, strict=True)
+        ]
+    )
+    assert ended.any()
+    assert log["completions/clipped_ratio"] == pytest.approx(1 - ended.float().mean().item())
+    for name, value in (("min", lengths[ended].min()), ("max", lengths[ended].max())):
+        assert log[f"completions/{name}_terminated_length"] == value.item()
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_completions_of_one_token_have_the_kl_of_their_tokens(
+    qwen: Path, tmp_path: Path, masks: bool
+) -> None:
+    """TRL's means are then over rows, those that are masked among them."""
+    settings = {"max_completion_length": 1, "mask_truncated_completions": masks, "logging_steps": 1}
+    theirs, ours = (
+        log_of(kind, qwen, tmp_path, False, **settings) for kind in (GRPOTrainer, SageTrainer)
+    )
+    pairs = [(a, b) for a, b in zip(theirs, ours, strict=True) if "kl" in a]
+    assert len(pairs) == 6
+    for plain, own in pairs:
+        assert own["kl"] == pytest.approx(plain["kl"])
+        kept = 1 - own["completions/clipped_ratio"] if masks else 1.0
+        if kept:
+            assert own["step/kl"] == pytest.approx(own["kl"] / kept)
+    assert masks or pairs[-1][1]["kl"] > 1e-3

@@ -374,6 +374,8 @@ def test_requirements_are_ranges_from_what_is_locked_to_what_was_tested():
     for pin in chain(*extras.values()):
         assert re.fullmatch(r"[\w.-]+(\[\w+\])?==[\w.]+(; python_version < '3\.13')?", pin), pin
 
+    assert f'min_version("{tested["snakemake"]}")' in (ROOT / "Snakefile").read_text()
+
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     lowest = [one.partition(",")[0].replace(">=", "==") for one in ranges.values()]

@@ -147,10 +147,6 @@ COMMANDS = [
     ("run --config rl.steps=10", "rl.steps is a setting of the study; write --set rl.steps=10"),
     ("run smoke --cores 0", "--cores 0: no job could start; write 1 or more, or leave it out"),
     ("run smoke -n -j0", "-j0: no job could start"),
-    ("watch smok", "study: 'smok' is neither a study in"),
-    ("watch smoke --every 0 --set exhibits.table1.kind=accuray", "did you mean 'accuracy'?"),
-    ("watch smoke --every nan", "--every nan: must be 0 or more"),
-    ("watch smoke --every 0 --config results", "--config results: must be KEY=VALUE, such as"),
     ("new --model none --data d.csv", "model none: is no folder; give its path, or OWNER/NAME"),
     (
         "new --method grpo",

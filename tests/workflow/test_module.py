@@ -28,7 +28,7 @@ def test_another_workflow_plans_a_study_with_rules_of_its_own(tmp_path: Path) ->
     run = snakemake_in(tmp_path)
     planned = run("-n", "--cores", "1").stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", planned, re.M))
-    assert (jobs["rl"], jobs["page"], jobs["mine"]) == ("14", "1", "1"), planned
+    assert (jobs["rl"], jobs["report"], jobs["mine"]) == ("14", "1", "1"), planned
     assert f"{ROOT}/reports/template.html.j2" in planned
     assert run("-n", "--cores", "1", "table0").returncode == 0  # no target of the study
 

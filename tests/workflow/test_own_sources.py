@@ -21,11 +21,11 @@ from study_edits import DROPPED, edit, message_of
 from sage.exhibits import load_study
 from sage.fetched_bases import fetch_base
 from sage.policies import load_model
-from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError
-from sage.problems.sets import draw_problems
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, StudyError
+from sage.tasks import draw_problems
+from sage.tasks.data import FileSet, HubSet
 from sage.tools import new
 
 

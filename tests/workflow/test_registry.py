@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from sage.exhibits import load_study
 from sage.exhibits.kind import Kind
 from sage.method.guides import BranchGuide
 from sage.runtime.dependencies import module_files
-from sage.study import REGISTRIES, Algorithm, ResolvedStudy, StudyError, choice_files
+from sage.study import CHOICES, Algorithm, Guide, ResolvedStudy, StudyError, choice_files
 
 PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
 
@@ -77,10 +78,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", REGISTRIES)
+@pytest.mark.parametrize("name", CHOICES)
 def test_every_name_of_a_registry_leads_to_a_class_that_serves(name: str) -> None:
-    for kind in REGISTRIES[name].classes:
-        assert callable(getattr(REGISTRIES[name].find(kind), REGISTRIES[name].method))
+    family = CHOICES[name].family
+    for kind in family.classes:
+        assert all(callable(getattr(family.find(kind), method)) for method in family.methods)
 
 
 def test_a_kind_alone_stands_for_a_section() -> None:
@@ -93,7 +95,7 @@ def test_a_kind_alone_stands_for_a_section() -> None:
 
 
 def test_a_choice_is_made_with_its_settings() -> None:
-    assert REGISTRIES["guide"].build("branch", {"ratio": 0.5}) == BranchGuide(ratio=0.5)
+    assert Guide(kind="branch", settings={"ratio": 0.5}).made == BranchGuide(ratio=0.5)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_what_does_not_serve_is_refused_before_it_is_made_or_called(
     own: Path, name: str, kind: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        REGISTRIES[name].find(kind)
+        CHOICES[name].family.find(kind)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_settings_of_ones_own_class_are_checked(
     own: Path, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        REGISTRIES["guide"].build("own_choices:Bold", settings)
+        Guide(kind="own_choices:Bold", settings=settings)
 
 
 def test_a_command_in_a_study_is_not_run(config: Path, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_what_a_users_file_imports_counts_with_it(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
         monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
-    files = REGISTRIES["guide"].files("own_guide:Helped")
+    files = Guide.family.files("own_guide:Helped")
     used = {tmp_path / name for name in texts if name != "own_other.py"} | {own}
     assert {file for file in files if file.is_relative_to(tmp_path)} == used
     assert ROOT / "sage/method/guides.py" in files
@@ -209,7 +211,7 @@ def test_a_study_is_read_without_torch() -> None:
 def test_how_numbers_are_shown_decides_no_measurement(smoke_study: ResolvedStudy) -> None:
     """Code for drawing is not among the files that an exhibit is measured again for."""
     files = {
-        kind.kind: {Path(file).relative_to(ROOT / "sage").as_posix() for file in kind.code(study)}
+        kind.kind: {os.path.relpath(file, ROOT / "sage") for file in kind.code(study)}
         for study in (smoke_study, load_study("dose", ROOT / "config"))
         for kind in study.study.exhibits.values()
         if isinstance(kind, Kind) and kind.measures
@@ -217,6 +219,7 @@ def test_how_numbers_are_shown_decides_no_measurement(smoke_study: ResolvedStudy
     shown = {"exhibits/kind.py", "exhibits/__init__.py", "rendering/style.py"}
     assert not any(shown & of_kind for of_kind in files.values())
     assert {"exhibits/patterns.py", "exhibits/phrases.py"} <= files["patterns"]
-    assert "exhibits/dose.py" not in files["dose"]
-    assert {"exhibits/dose_effects.py", "evaluation/intervals.py"} <= files["dose"]
+    of_dose = files["reports.dose.dose_grid:DoseFigure"]
+    assert "../reports/dose/dose_grid.py" not in of_dose
+    assert {"../reports/dose/dose_effects.py", "evaluation/intervals.py"} <= of_dose
     assert "sampling/transformers_engine.py" in files["trajectory"]

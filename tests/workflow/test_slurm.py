@@ -157,14 +157,14 @@ class TestOnACluster:
         (sample, *others) = runs.of("sample")
         assert len(others) == 2
         assert (sample.gpus, sample.cpus, sample.memory, sample.minutes) == (1, 8, 3000, 120)
-        (metrics,) = runs.of("evaluate")
-        assert (metrics.gpus, metrics.cpus, metrics.memory, metrics.minutes) == (0, 1, 8000, 60)
+        (report,) = runs.of("report")
+        assert (report.gpus, report.cpus, report.memory, report.minutes) == (0, 1, 8000, 240)
         (pretrain,) = runs.of("pretrain")
         assert (pretrain.gpus, pretrain.cpus, pretrain.memory) == (0, 1, 4000)
 
     def test_light_rules_do_not_queue(self, runs: Runs) -> None:
         assert (runs.cluster / "problems/arithmetic.jsonl").is_file()
-        assert not runs.of("problems") + runs.of("adopt") + runs.of("metrics")
+        assert not runs.of("problems") + runs.of("adopt")
 
     def test_a_cancelled_job_comes_back_with_more(self, runs: Runs) -> None:
         cancelled, second = runs.of(f"rl_wildcards_tiny_{CANCELLED}_3407")

@@ -131,7 +131,7 @@ EDITS = {
     ),
     "a setting of sampling": (
         *edited(str(STUDY), "\n  bootstrap: ", "\n  bootstrap: 1"),
-        {"evaluate": "settings changed: bootstrap"},
+        {"report": "settings changed: study.study.evaluation.bootstrap"},
         {"rl", "sample"},
     ),
     "a setting of a method": (
@@ -146,8 +146,8 @@ EDITS = {
     ),
     "a claim": (
         *edited("config/claims.yaml", "claim: ", "claim: Now, "),
-        {"claims": "config/claims.yaml changed", "page": "made from what changes"},
-        {"rl", "sample", "table"},
+        {"report": "config/claims.yaml changed"},
+        {"rl", "sample", "measure_with_model"},
     ),
     "code of training": (
         *edited("sage/training/anchoring.py", "from __future__", "# edited\nfrom __future__"),
@@ -156,13 +156,13 @@ EDITS = {
     ),
     "a template of the page": (
         *edited("reports/template.html.j2", "<title>", "<title>A "),
-        {"page": "reports/template.html.j2 changed"},
-        {"table", "claims"},
+        {"report": "reports/template.html.j2 changed"},
+        {"sample", "measure_with_model"},
     ),
     "a table of the paper": (
         *edited("reports/paper/table1.csv", ",", ", "),
-        {"page": "reports/paper/table1.csv changed"},
-        {"rl", "measure"},
+        {"report": "reports/paper/table1.csv changed"},
+        {"rl", "measure_with_model"},
     ),
     "a problem in its file": (
         *edited(str(RESULTS / "problems/harder.jsonl"), '"problem": "', '"problem": "Now: '),
@@ -170,33 +170,32 @@ EDITS = {
         {"rl"},
     ),
 }
-# Products that are deleted or damaged, several at once where their jobs do not depend on one
-# another: of each job the first reason is shown.
+# Products that are deleted or damaged, several at once where they are of several jobs that do not
+# depend on one another: of each job the first reason is shown.
 RUNS = RESULTS / "models/tiny"
 PRODUCTS = {
-    "shown": [
-        (deleted(TABLE), f"table: {TABLE} is missing"),
-        (deleted(RESULTS / "report/tables/table2.json"), "table: .*table2.json is missing"),
-        (deleted(RESULTS / "report/figures/figure3.svg"), "figure: .*figure3.svg is missing"),
-        (flipped(RESULTS / "report/figures/figure4.pdf"), "figure: .*figure4.pdf changed"),
-        (deleted(RESULTS / "report/samples.json"), "excerpts: .*samples.json is missing"),
-        (deleted(RESULTS / "metrics/claims.parquet"), "claims: .*claims.parquet is missing"),
-    ],
-    "the page": [(deleted(RESULTS / "report/index.html"), "page: .*index.html is missing")],
-    "a damaged page": [(flipped(RESULTS / "report/index.html"), "page: .*index.html changed")],
-    "metrics": [
-        (deleted(RESULTS / "metrics/pass_at_k.parquet"), "metrics: .*pass_at_k.parquet is missing"),
-        (deleted(RESULTS / "metrics/training"), "measure: .*metrics/training/.* is missing"),
-        (flipped(RESULTS / "metrics/table2/patterns.parquet"), "measure: .*patterns.parquet ch"),
-    ],
-    "evaluation": [
-        (deleted(RESULTS / "evaluation/tiny/harder"), "evaluate: .*harder/.* is missing"),
-        (flipped(RESULTS / "evaluation/tiny/knights/counts.parquet"), "evaluate: .*counts.* chang"),
-    ],
-    "samples": [
-        (deleted(SAMPLES), f"sample: {SAMPLES} is missing"),
-        (flipped(SAMPLES.with_name("harder.parquet")), "sample: .*harder.parquet changed"),
-        (deleted(SAMPLES.with_name("knights.json")), "sample: .*knights.json is missing"),
+    **{
+        name: [(deleted(RESULTS / name), f"report: .*{name}.* is missing")]
+        for name in (
+            *(
+                "report/tables/table1.csv",
+                "report/tables/table2.json",
+                "report/figures/figure3.svg",
+            ),
+            *("report/samples.json", "report/index.html", "metrics/claims.parquet"),
+            *("metrics/training", "evaluation/tiny/harder"),
+        )
+    },
+    **{
+        name: [(flipped(RESULTS / name), f"report: .*{name} changed")]
+        for name in (
+            *("report/figures/figure4.pdf", "metrics/table2/patterns.parquet"),
+            "evaluation/tiny/knights/counts.parquet",
+        )
+    },
+    "samples": [(deleted(SAMPLES), f"sample: {SAMPLES} is missing")],
+    "samples of another benchmark": [
+        (flipped(SAMPLES.with_name("harder.parquet")), "sample: .*harder.parquet changed")
     ],
     "policies": [
         (deleted(RUNS / "grpo_no_kl/seed3407"), "rl: .*grpo_no_kl/.* is missing"),
@@ -229,7 +228,7 @@ NOTHING = [
 ]
 RECORDED = {
     "damaged records": [
-        (edited(str(RECORDS / "report/page.json"), '"inputs"', '"input"'), "page: its record is"),
+        (edited(str(RECORDS / "report/page.json"), '"inputs"', '"input"'), "report: its record is"),
         (
             edited(str(RECORDS / "models/tiny/grpo/seed3407.json"), '"steps": 4', '"steps": 6'),
             "rl: its record is damaged",
@@ -251,11 +250,11 @@ RECORDED = {
     "a method left out": [
         (
             edited(str(STUDY), "grpo_token, grpo_branch]", "grpo_branch]"),
-            r"evaluate: .*grpo_token/.* is read no more|algorithms \['grpo_token'\] → \[\]",
+            r"report: .*algorithms \['grpo_token'\] → \[\]",
         )
     ],
     "a title of a method": [
-        (edited("config/algorithms.yaml", "title: GRPO", "title: G"), "1 page: settings changed")
+        (edited("config/algorithms.yaml", "title: GRPO", "title: G"), "1 report: settings changed")
     ],
 }
 
@@ -283,7 +282,7 @@ def test_what_is_missing_or_damaged_is_made_again_or_named(finished: Path, name:
         said = sage(finished, "run", "smoke", "-n").stdout
     assert [says for _, says in ways if not re.search(says, said)] == [], said
     assert "today's settings, code and files." not in said
-    assert "No record" in said or "page" in planned(said)
+    assert "No record" in said or "report" in planned(said)
 
 
 @pytest.mark.parametrize("ways", [NOTHING, [deleted(RESULTS / "provenance/sums")]])
@@ -363,14 +362,14 @@ def test_advice_is_followed_to_the_end(finished: Path) -> None:
         flipped(path)[1](finished)
     for path in gone:
         (finished / path).unlink()
-    (finished / RECORDS / "metrics.json").write_text("{")
+    (finished / RECORDS / "report/page.json").write_text("{")
     found = sage(finished, "verify", "smoke")
     assert found.returncode == 1
     for path in damaged:
         assert f"{path} changed\n" in found.stdout
     for path in gone:
         assert f"{path} is missing\n" in found.stdout
-    assert f"{RECORDS}/metrics.json is damaged" in found.stdout
+    assert f"{RECORDS}/report/page.json is damaged" in found.stdout
     assert f"{POLICY}/extra.bin: not made by the job that made {POLICY}; delete it" in found.stdout
     assert "`sage-rlvr run --config study=smoke` makes again what does not match" in found.stdout
     (finished / POLICY / "extra.bin").unlink()
@@ -422,10 +421,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 OWN = {
-    "my_tables.py": ("Rates.", {"measure", "table", "page"}),
-    "my_helpers.py": ("0.5", {"measure", "table", "page"}),
-    "mine/doubles.csv": ("What is 3 + 3", {"problems", "sample", "page"}),
-    "mine/model/config.json": ('"max_position_embeddings": 256', {"fetch", "sample", "page"}),
+    "my_tables.py": ("Rates.", {"report"}),
+    "my_helpers.py": ("0.5", {"report"}),
+    "mine/doubles.csv": ("What is 3 + 3", {"problems", "sample", "report"}),
+    "mine/model/config.json": ('"max_position_embeddings": 256', {"fetch", "sample", "report"}),
 }
 
 

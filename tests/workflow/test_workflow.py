@@ -171,13 +171,8 @@ def test_jobs_without_a_model_load_no_torch(project: Path, capsys: pytest.Captur
     """Nor transformers; but what the theory computes with the guides themselves does."""
     light = [job for job in jobs_of(project) if job["script"] not in WITH_A_MODEL]
     loaded = Counter(job["script"] for job in light if {"torch", "transformers"} & job["heavy"])
-    # Five exhibits are measured with a model; four of the theory are made of torch's tensors.
-    # The first page shows the theory too.
-    assert loaded == {"measure": 4, "exhibit": 4, "first_page": 1}
-    free = [job["seconds"] for job in light if "torch" not in job["heavy"]]
-    with capsys.disabled():
-        print(f"\n{len(free)} jobs without a model: median {median(free):.2f} s of processor")
-    assert median(free) < 4  # about 1 s on an idle machine; torch alone takes 2 to 4
+    # Exhibits that are measured with a model; theory, which is made of torch's tensors.
+    assert loaded == {"measure": 4, "report": 1, "report_partial": 1}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="imports are shared on Linux only")
@@ -246,7 +241,7 @@ def test_only_a_limit_of_the_users_wakes_the_scheduler_over_and_over(tmp_path: P
     assert limited.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["page", "figure5"])  # a rule, and what every report has
+@pytest.mark.parametrize("name", ["report", "figure5"])  # a rule, and what every report has
 def test_no_exhibit_can_take_the_name_of_a_rule(tmp_path: Path, name: str) -> None:
     folder = copy_project(tmp_path / "sage")
     study = folder / "config/studies/smoke.yaml"

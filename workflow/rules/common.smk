@@ -33,7 +33,7 @@ from sage.evaluation.metrics import TABLES as METRICS
 from sage.exhibits import load_study
 from sage.fetched_bases import kept_base
 from sage.problems.fetching import data_sums
-from sage.problems.sets import set_sums
+from sage.tasks import set_sums, task_files
 from sage.results import Results, Run
 from sage.runtime.common_work import take_over
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
@@ -114,18 +114,16 @@ wildcard_constraints:
     exhibit=one_of(STUDY.study.exhibits),
 
 
-# On a cluster these run where Snakemake runs, not in the queue. `excerpts` is not among them,
-# because it reads every sample.
+# On a cluster these run where Snakemake runs, not in the queue. `report` is not among them, because
+# it reads every sample.
 localrules:
     # They may need the network, which compute nodes often lack.
     problems,
     fetch,
     examples,
     # They take seconds.
-    overlaps,
     decontaminate,
     adopt,
-    page,
     report_partial,
     # They are asked for by name, and print or pack what is there.
     registered,

@@ -1,10 +1,10 @@
-# Problem sets, and which training problems are also in benchmarks.
+# Problem sets, and training sets without the problems that are also in benchmarks.
 
 
 rule problems:
     """A problem set, generated or read from its data set."""
     input:
-        code=code_of("problems", "sage.problems.sets"),
+        code=lambda w: code_of("problems", "sage.tasks", sets=[w.benchmark]),
     output:
         problems=RESULTS.problems("{benchmark}"),
     log:
@@ -18,25 +18,6 @@ rule problems:
         problem_set=problem_set,
     script:
         "../scripts/problems.py"
-
-
-rule overlaps:
-    """Training problems that also occur in benchmarks."""
-    input:
-        training=problem_files(STUDY.training_sets()),
-        benchmarks=problem_files(STUDY.benchmark_sets()),
-        code=code_of("overlaps", "sage.problems.contamination"),
-    output:
-        folder=directory(RESULTS.measured("contamination")),
-    log:
-        RESULTS.log("metrics/contamination"),
-    conda:
-        ENVIRONMENT
-    params:
-        ngram=STUDY.study.contamination.ngram,
-        share=STUDY.study.contamination.share,
-    script:
-        "../scripts/overlaps.py"
 
 
 rule decontaminate:

@@ -6,10 +6,24 @@ from sage.claims.tests import first_compared, read_claims
 from sage.study.without_effect import WITHOUT_EFFECT as LEFT_OUT
 
 
-def code_of(script, *modules):
-    """A rule's script, and the source files that the modules depend on which it imports."""
+def code_of(script, *modules, sets=None):
+    """A rule's script, and the source files that the modules depend on which it imports.
+
+    Where these ask tasks, the user's own tasks are among them: those of the problem sets
+    `sets`, by default of all.
+    """
     files = {file for each in modules for file in module_files(each, WITHOUT_EFFECT)}
-    return beside_snakefile({*files, PROJECT / f"workflow/scripts/{script}.py"})
+    files = with_own_tasks({*files, PROJECT / f"workflow/scripts/{script}.py"}, sets)
+    return beside_snakefile(files)
+
+
+def with_own_tasks(files, sets=None):
+    """The files, with those of the user's own tasks if `sage.tasks` is among them."""
+    if not any(Path(file).parent.name == "tasks" for file in files):
+        return files
+    names = STUDY.study.problems if sets is None else sets
+    sources = {STUDY.study.problems[name].source for name in names}
+    return {*files, *task_files(source for source in sources if ":" in source)}
 
 
 def run_of(wildcards):
@@ -24,21 +38,22 @@ def beside_snakefile(files):
     return sorted(str(named.get(path, path)) for path in map(Path, files))
 
 
-def all_samples():
-    """Files of all samples of the study."""
+def all_drawn():
+    """Folders of the samples of every policy of the study."""
     models = STUDY.study.models
-    pairs = [pair for model in models for pair in STUDY.evaluated_runs(model)]
-    return [RESULTS.samples(*pair) for pair in pairs]
+    runs = [run for model in models for run, _ in STUDY.evaluated_runs(model)]
+    return [RESULTS.drawn(run) for run in dict.fromkeys(runs)]
+
+
+def benchmarks_of(wildcards):
+    """The benchmarks that a policy is sampled on."""
+    pairs = STUDY.evaluated(wildcards.model)
+    return [benchmark for method, benchmark in pairs if method == wildcards.algorithm]
 
 
 # What the first page shows: empty where no headline compares methods.
 FIRST = first_compared(STUDY, read_claims(STUDY.study.claims))
 FIRST_RUNS = {(run.model, run.algorithm, str(run.seed)) for run, _ in FIRST}
-
-
-def first_samples():
-    """Files of the samples that the first page needs."""
-    return [RESULTS.samples(*pair) for pair in FIRST]
 
 
 def first_pages_before(priority):
@@ -164,15 +179,6 @@ def sampling_code(wildcards):
     return code_with_engine(STUDY.evaluation(wildcards.model).engine)
 
 
-def samples_of_all(wildcards):
-    """Samples of all methods of a model on a benchmark."""
-    return [
-        RESULTS.samples(run, benchmark)
-        for run, benchmark in STUDY.evaluated_runs(wildcards.model)
-        if benchmark == wildcards.benchmark
-    ]
-
-
 def all_evaluated():
     """Folders of the metrics of every model and benchmark."""
     pairs = [(m, name) for m in STUDY.study.models for _, name in STUDY.evaluated(m)]
@@ -182,6 +188,8 @@ def all_evaluated():
 def samples_by_benchmark():
     """Sample files of the study by the benchmark that they are of."""
     files = {}
-    for path in all_samples():
-        files.setdefault(path.stem, []).append(str(path))
+    for model in STUDY.study.models:
+        for run, benchmark in STUDY.evaluated_runs(model):
+            path = str(RESULTS.samples(run, benchmark))
+            files.setdefault(benchmark, []).append(path)
     return files

@@ -1,74 +1,18 @@
-# The ledger of claims, the samples that the page shows, and the page.
+# The report: metrics, tables, figures, excerpts, claims and the page, in one job. What needs a model
+# has been measured by jobs of their own.
 
 
-localrules:
-    claims,
-
-
-rule claims:
-    """The verdicts on the claims of the paper."""
+rule report:
+    """The report, as one HTML page, with its metrics, tables, figures and claims."""
     input:
-        claims=file_of_claims(),
-        comparisons=RESULTS.metrics("comparisons"),
-        chance=RESULTS.metrics("chance"),
-        exhibits=evidence(),
-        policies=all_policies(),
-        code=code_of("claims", "sage.claims.ledger", "sage.claims.figure"),
-    output:
-        table=report(
-            RESULTS.metrics("claims"),
-            caption="../../reports/captions/claims.rst",
-            category="Tables",
-            labels={"exhibit": "claims"},
-        ),
-        csv=RESULTS.metrics("claims", "csv"),
-        svg=RESULTS.figure("claims"),
-        pdf=RESULTS.figure("claims", "pdf"),
-    log:
-        RESULTS.log("metrics/claims"),
-    conda:
-        ENVIRONMENT
-    params:
-        study=STUDY.seen_by().model_dump(mode="json"),
-        claims=STUDY.study.model_dump(mode="json")["claims"],
-    script:
-        "../scripts/claims.py"
-
-
-rule excerpts:
-    """The completions that the page shows."""
-    input:
-        samples=all_samples(),
-        problems=problem_files(STUDY.benchmark_sets()),
-        code=code_of("excerpts", "sage.report.browser"),
-    output:
-        excerpts=RESULTS.excerpts,
-    log:
-        RESULTS.log("report/samples"),
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=growing(4000),
-        runtime=growing(60),
-    script:
-        "../scripts/excerpts.py"
-
-
-rule page:
-    """The report, as one HTML page."""
-    input:
-        metrics=rules.metrics.output,
-        claims=[rules.claims.output.table, rules.claims.output.svg],
-        excerpts=rules.excerpts.output.excerpts,
-        measured=[RESULTS.measured(name) for name in MEASURED],
-        tables=[RESULTS.table(name) for name in TABLES],
-        figures=[RESULTS.figure(name) for name in FIGURES],
+        exhibits=needed_by(*SHOWN),
+        samples=all_drawn(),
         problems=problem_files(STUDY.problem_sets()),
         policies=all_policies(),
         parents=[RESULTS.rl_start(model) for model in STUDY.study.models],
-        manifests=[path.with_suffix(".json") for path in all_samples()],
+        claims=file_of_claims(),
         sources=page_sources(),
-        code=code_of("page", "sage.report.page"),
+        code=report_code(),
     output:
         page=report(
             RESULTS.page,
@@ -76,21 +20,46 @@ rule page:
             category="Report",
             labels={"page": "the whole report"},
         ),
+        claims=report(
+            RESULTS.metrics("claims"),
+            caption="../../reports/captions/claims.rst",
+            category="Tables",
+            labels={"exhibit": "claims"},
+        ),
+        claims_csv=RESULTS.metrics("claims", "csv"),
+        contrasts=[RESULTS.figure(CONTRASTS, end) for end in ("svg", "pdf")],
+        metrics=[RESULTS.metrics(name) for name in METRICS],
+        evaluated=[directory(folder) for folder in all_evaluated()],
+        measured=[directory(RESULTS.measured(name)) for name in WITHOUT_MODEL],
+        tables=[
+            report(RESULTS.table(name), **said_of(owner, "Tables"))
+            for name, owner in TABLES.items()
+        ],
+        forms=[RESULTS.table(name, end) for name in TABLES for end in ("tex", "json")],
+        figures=[
+            report(RESULTS.figure(name), **said_of(owner, "Figures"))
+            for name, owner in FIGURES.items()
+        ],
+        prints=[RESULTS.figure(name, "pdf") for name in FIGURES],
+        excerpts=RESULTS.excerpts,
     log:
         RESULTS.log("report/page"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
     script:
-        "../scripts/page.py"
+        "../scripts/report.py"
 
 
 rule first_page:
     """A report of one run of each method that the headlines compare, as soon as these are there."""
     input:
-        samples=first_samples(),
+        samples=dict.fromkeys(RESULTS.drawn(run) for run, _ in FIRST),
     output:
         done=RESULTS.first_page,
     log:
@@ -99,4 +68,4 @@ rule first_page:
     conda:
         ENVIRONMENT
     script:
-        "../scripts/first_page.py"
+        "../scripts/report_partial.py"

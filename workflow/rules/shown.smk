@@ -1,56 +1,62 @@
-# The exhibits of the study: what their measurement reads, their tables and figures, and what the
-# ledger of claims and the page read. The registry of `sage.exhibits` knows it of each kind.
+# The exhibits of the study: what each needs, its tables and figures. The registry of `sage.exhibits`
+# knows it of each kind.
 
+from sage.claims import CONTRASTS
 from sage.exhibits import (
     EVERY_REPORT,
     in_every_report,
     figures_of,
-    frames_of,
     kind_of,
     own_files,
     shows,
     tables_of,
 )
+from sage.report.needs import files_needed
 
-# Exhibits with a measurement of their own; the others show metrics.
-MEASURED = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).measures]
-WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
-WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
 SHOWN = [*STUDY.study.exhibits, *in_every_report(STUDY)]
+MEASURED = [name for name in SHOWN if shows(STUDY, name).measures]
+WITH_MODEL = [name for name in MEASURED if shows(STUDY, name).with_model]
+WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
+TABLES = {table: name for name in SHOWN for table in tables_of(STUDY, name, PAPER)}
+FIGURES = {figure: name for name in SHOWN for figure in figures_of(STUDY, name)}
 
-# Of samples alone the report takes a job; runs and measurements are jobs of their own.
-IN_ONE_JOB = not STUDY.training_sets() and not MEASURED
 
-TABLES = {
-    table: (name, suffix)
-    for name in SHOWN
-    for table, suffix in tables_of(STUDY, name, PAPER).items()
-}
-FIGURES = {
-    figure: (name, suffix)
-    for name in SHOWN
-    for figure, suffix in figures_of(STUDY, name).items()
-}
-PIECES = TABLES | FIGURES
+def files_of(exhibit):
+    """The files that an exhibit is measured from, by name, as plain data."""
+    files = kind_of(STUDY, exhibit).inputs(STUDY, RESULTS, exhibit)
+    return {name: [str(path) for path in paths] for name, paths in files.items()}
+
+
+def made_by_jobs(files):
+    """What jobs make of these files: samples come in the folder of their policy."""
+    drawn = RESULTS.folder / "samples"
+    paths = [path.parent if path.is_relative_to(drawn) else path for path in files]
+    return [*dict.fromkeys(paths)]
 
 
 def inputs_of(wildcards):
-    """The files that an exhibit is measured from, by name."""
-    name = wildcards.exhibit
-    return dict(kind_of(STUDY, name).inputs(STUDY, RESULTS, name))
+    """What a measurement with a model waits for, by name."""
+    files = kind_of(STUDY, wildcards.exhibit).inputs(STUDY, RESULTS, wildcards.exhibit)
+    return {name: made_by_jobs(paths) for name, paths in files.items()}
+
+
+def needed_by(*names):
+    """What jobs make for exhibits before these can be shown."""
+    return made_by_jobs(
+        path for name in names for path in files_needed(STUDY, RESULTS, name)
+    )
 
 
 @cache
 def drawn_beside():
     """Samples that exhibits wait for which draw with a model, and so take long themselves."""
-    inputs = [kind_of(STUDY, name).inputs(STUDY, RESULTS, name) for name in WITH_MODEL]
-    return {str(path) for each in inputs for path in each.get("samples", [])}
+    return {*needed_by(*WITH_MODEL)}
 
 
 def sample_priority(wildcards):
     """Before RL what an exhibit waits for that draws itself: one that starts last runs alone."""
-    file = RESULTS.samples(run_of(wildcards), wildcards.benchmark)
-    return first_pages_before(3 * (str(file) in drawn_beside()))(wildcards)
+    folder = RESULTS.drawn(run_of(wildcards))
+    return first_pages_before(3 * (folder in drawn_beside()))(wildcards)
 
 
 def measuring_code(wildcards):
@@ -58,8 +64,8 @@ def measuring_code(wildcards):
     exhibit = kind_of(STUDY, wildcards.exhibit)
     rows = [method for method in STUDY.methods_of(wildcards.exhibit) if method != BASE]
     script = PROJECT / "workflow/scripts/measure.py"
-    files = beside_snakefile({*exhibit.code(STUDY), *own_files(exhibit), script})
-    return files + (code_of_algorithms(rows) if exhibit.with_model else [])
+    code = with_own_tasks({*exhibit.code(STUDY), *own_files(exhibit), script})
+    return beside_snakefile(code) + code_of_algorithms(rows)
 
 
 def exhibit_settings(wildcards):
@@ -67,17 +73,13 @@ def exhibit_settings(wildcards):
     return {**STUDY.study.exhibits[wildcards.exhibit].model_dump(), "title": ""}
 
 
-def exhibit_files(name):
+def exhibit_files(name, results):
     """The files of an exhibit: its tables and figures, or its measurement if it has none."""
-    tables = [
-        RESULTS.table(table) for table, (owner, _) in TABLES.items() if owner == name
-    ]
+    tables = [results.table(table) for table, owner in TABLES.items() if owner == name]
     figures = [
-        RESULTS.figure(figure)
-        for figure, (owner, _) in FIGURES.items()
-        if owner == name
+        results.figure(figure) for figure, owner in FIGURES.items() if owner == name
     ]
-    return tables + figures or RESULTS.measured(name)
+    return tables + figures or [results.measured(name)]
 
 
 def exhibit_line(name):
@@ -86,40 +88,10 @@ def exhibit_line(name):
     return getattr(exhibit, "title", "") or exhibit.contents.partition(". ")[0]
 
 
-def piece_of(wildcards):
-    """The exhibit of a table or figure, and the suffix to the exhibit's name."""
-    return PIECES[wildcards.get("table") or wildcards.get("figure")]
-
-
-def shown_by(wildcards):
-    """The exhibit of a table or figure, as it is shown."""
-    return shows(STUDY, piece_of(wildcards)[0])
-
-
-def measured_of(wildcards):
-    """The folders of an exhibit's frames."""
-    return frames_of(STUDY, piece_of(wildcards)[0], RESULTS)
-
-
-def paper_of(wildcards):
-    """The paper's tables, for what is made of them or compares an exhibit with them."""
-    _, suffix = piece_of(wildcards)
-    shown = shown_by(wildcards)
-    own = suffix in shown.tables() and not shown.of_paper
-    return [] if own else sorted(PAPER.glob("*.*"))
-
-
-def shown_study(wildcards):
-    """The part of the study that a table or figure depends on."""
-    name, _ = piece_of(wildcards)
-    part = STUDY.seen_by() if name in EVERY_REPORT else STUDY.seen_by(name)
-    return part.model_dump(mode="json")
-
-
-def evidence():
-    """What was measured for the exhibits that claims are tested on."""
-    names = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).evidence]
-    return [RESULTS.measured(name) for name in names]
+def said_of(name, heading):
+    """What `snakemake --report` says of a table or figure of an exhibit."""
+    labels = {"exhibit": name, "shows": exhibit_line(name)}
+    return {"category": shows(STUDY, name).category or heading, "labels": labels}
 
 
 def file_of_claims():
@@ -128,12 +100,14 @@ def file_of_claims():
     return [from_repository(asked)] if isinstance(asked, str) else []
 
 
-def shown_code():
-    """The code that shows all exhibits, and a user's own files."""
+def report_code():
+    """The code that measures and shows exhibits and makes the page, and a user's own files."""
     exhibits = [shows(STUDY, name) for name in SHOWN]
     own = {file for exhibit in exhibits for file in own_files(exhibit)}
     modules = {type(exhibit).__module__ for exhibit in exhibits}
-    code = code_of("whole_page", "sage.report.partial", *modules)
+    for name in WITHOUT_MODEL:
+        own |= kind_of(STUDY, name).code(STUDY) if name not in EVERY_REPORT else set()
+    code = code_of("report", "sage.report.make", *modules)
     return sorted({*code, *beside_snakefile(own)})
 
 

@@ -157,15 +157,24 @@ def todays_jobs(wildcards):
 def register_study():
     """Writes down what the study asks, before any job. No rule's input: it may change later, and
     what has been trained stays trained."""
-    from sage.claims.registration import committed, register
+    from sage.claims.known import kept_earlier, trained_earlier
+    from sage.claims.registration import committed, read_entries, register
     from sage.claims.tests import read_claims
     from sage.study.written import read_study
 
     try:
         written = read_study(SETTINGS.study, CONFIG_FOLDER, SETTINGS.set)
         claims = read_claims(STUDY.study.claims, written)
-        earlier = committed(STUDY.name, PROJECT / "reports")
-        register(STUDY, claims, RESULTS.registered, earlier)
+        reports = PROJECT / "reports"
+        earlier, kept = (
+            committed(STUDY.name, reports, known) for known in (False, True)
+        )
+        others = {*RESULTS.folder.parent.glob("*"), *Path("results").glob("*")}
+        there = RESULTS.folder.resolve()
+        runs = trained_earlier(f for f in sorted(others) if f.resolve() != there)
+        runs += kept_earlier(reports)
+        entries = read_entries(kept) if kept else []
+        register(STUDY, claims, RESULTS.registered, earlier, runs, entries)
     except (Damaged, ValueError) as error:
         refuse(error)
 
@@ -212,6 +221,8 @@ def say_results():
 
     for asked in workflow.dag.targetrules:
         files = [*asked.output] or ([*asked.input] if asked.norun else [])
+        for name in NAMED.get(asked.name, ()):
+            files += exhibit_files(name, RESULTS.partial)
         for line in ending(asked.name, [*map(str, files)], RESULTS):
             print(line, flush=True)
     for line in compare(workflow.dag.jobs, RESULTS.folder).lines(

@@ -1,22 +1,6 @@
 # Named targets: every exhibit of the study, the theory, the report, the plan and the check.
 
 
-rule theory:
-    """The exact results: figures 1 and 5, Appendix C and the estimators."""
-    input:
-        [
-            exhibit_files(name)
-            for name in ("figure1", "figure5", "appendix_c", "estimators")
-            if name in SHOWN
-        ],
-
-
-rule report:
-    """The report and all that it shows."""
-    input:
-        RESULTS.page,
-
-
 # It has no inputs, because it must not start other jobs, and no outputs, so that it is made again
 # whenever it is requested.
 rule report_partial:
@@ -25,9 +9,6 @@ rule report_partial:
         RESULTS.log("report/partial"),
     conda:
         ENVIRONMENT
-    params:
-        study=STUDY.model_dump(mode="json"),
-        folder=RESULTS.folder,
     script:
         "../scripts/report_partial.py"
 
@@ -59,7 +40,6 @@ rule plan:
         config=CONFIG_FOLDER,
         option=SETTINGS.study,
         device=SETTINGS.device,
-        card=SETTINGS.card,
         executor=executor,
     script:
         "../scripts/plan.py"
@@ -82,18 +62,36 @@ rule check:
         "../scripts/check.py"
 
 
-for exhibit in SHOWN:
-    if exhibit in [rule.name for rule in workflow.rules]:
+# The exhibits of a target. It waits for what they need alone, and makes them beside the report of
+# the results so far: `report` makes all, and so needs all runs.
+NAMED = {exhibit: [exhibit] for exhibit in SHOWN}
+if theory := [name for name in SHOWN if shows(STUDY, name).category == "Theory"]:
+    NAMED["theory"] = theory
+
+
+for target, exhibits in NAMED.items():
+    if target in [rule.name for rule in workflow.rules]:
         refuse(
-            f"study {STUDY.name}: exhibits.{exhibit}: this name is reserved for a rule or for an "
+            f"study {STUDY.name}: exhibits.{target}: this name is reserved for a rule or for an "
             "exhibit of every report; choose another name"
         )
 
     rule:
         name:
-            exhibit
+            target
         input:
-            exhibit_files(exhibit),
+            needed_by(*exhibits),
+        log:
+            RESULTS.log(f"report/{target}"),
+        conda:
+            ENVIRONMENT
+        resources:
+            mem_mb=growing(8000),
+            runtime=growing(60),
+        params:
+            exhibits=exhibits,
+        script:
+            "../scripts/report_partial.py"
 
     if not AS_MODULE:  # where the rule may have another name
-        workflow.get_rule(exhibit).docstring = exhibit_line(exhibit)
+        workflow.get_rule(target).docstring = "; ".join(map(exhibit_line, exhibits))

@@ -20,7 +20,9 @@ rule rl:
         parent=RESULTS.rl_start("{model}"),
         reference=kl_reference,
         problems=lambda w: STUDY.training_problems(RESULTS, w.model),
-        code=code_of("rl", "sage.training.rl"),
+        code=lambda w: code_of(
+            "rl", "sage.training.rl", sets=[STUDY.rl(w.model).problems]
+        ),
         choices=lambda w: code_of_algorithms([w.algorithm]),
     output:
         policy=directory(RESULTS.policy(RUN)),

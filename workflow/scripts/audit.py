@@ -3,7 +3,7 @@ from pathlib import Path
 from sage.runtime.job import job
 
 with job(snakemake):
-    from sage.grading.audit import write_audit
+    from sage.evaluation.audit import write_audit
 
     write_audit(
         {name: [Path(p) for p in paths] for name, paths in snakemake.params.samples.items()},

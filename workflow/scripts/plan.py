@@ -11,16 +11,18 @@ from sage.tools.plan_text import exhibit_lines, gpu_memory_lines, render_plan, t
 config, option = Path(snakemake.params.config), snakemake.params.option
 study, results = restore_study(snakemake.params.study), Results(Path(snakemake.params.folder))
 below = [load_study(str(parent), config) for parent in lineage(option, config)]
-card, limit = snakemake.params.card, snakemake.params.gpu_limit
-stages = plan(study, results, below, card)
-lines = [render_plan(study, stages, limit, card), *exhibit_lines(costs(study, stages, results))]
+stages = plan(study, results, below)
+lines = [
+    render_plan(study, stages, snakemake.params.gpu_limit),
+    *exhibit_lines(costs(study, stages, results)),
+]
 if below:
     other, *others = below
     there = Results(results.folder.parent / other.name)
-    said = total(plan(other, there, others, card))
+    said = total(plan(other, there, others))
     lines.append(f"The study that it extends, {other.name}: {said}.")
 params = snakemake.params
 machine = Machine(results, params.device, params.gpu_limit, params.executor)
-text = "\n".join([*lines, *gpu_memory_lines(study, results, card), *lacking(study, machine)])
+text = "\n".join([*lines, *gpu_memory_lines(study, results), *lacking(study, machine)])
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text)

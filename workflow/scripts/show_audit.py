@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from sage.grading.audit import render_audit
+from sage.evaluation.audit import render_audit
 from sage.runtime.files import write_text_atomic
 
 text = render_audit(Path(snakemake.input.counts), Path(snakemake.input.suspects))

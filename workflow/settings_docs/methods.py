@@ -15,9 +15,8 @@ from pathlib import Path
 import yaml
 
 from sage.study.algorithms import Algorithm
-from sage.study.choices import REGISTRIES, Choice
+from sage.study.choices import RIVALS, Choice
 from sage.study.derived import whole_methods
-from sage.study.registry import RIVALS
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|ACL Findings 2026, 641|\bEq\. [\d, ]*\d")
 _BLOCK = re.compile(r"(<!-- begin generated: methods -->\n).*?(<!-- end generated -->)", re.S)
@@ -63,7 +62,7 @@ def _row(method: Algorithm) -> list[str]:
         paid += "; π_ref before SFT, schedules by loss calls"
     if method.entropy_bonus:
         paid += f" + {method.entropy_bonus:g} · entropy"
-    named = (_sources(key, choice.kind) for _, key, choice in method.choices())
+    named = (_sources(choice) for *_, choice in method.choices())
     return [drawn, credited, paid, _cited(dict.fromkeys(chain.from_iterable(named)))]
 
 
@@ -71,9 +70,9 @@ def _said(named: object) -> str:
     return (inspect.getdoc(named) or "").partition("\n\n")[0]
 
 
-def _sources(key: str, kind: str) -> list[str]:
+def _sources(choice: Choice) -> list[str]:
     """The papers of a kind: its class names them, or the head of a rival's file."""
-    made = REGISTRIES[key].find(kind)
+    made = choice.family.find(choice.kind)
     head = sys.modules[made.__module__] if made.__module__.startswith(RIVALS) else None
     return SOURCE.findall(_said(made)) or SOURCE.findall(_said(head))
 

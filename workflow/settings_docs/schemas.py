@@ -23,7 +23,7 @@ from sage.exhibits.phrases import PhraseList
 from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
-from sage.study.choices import REGISTRIES
+from sage.study.choices import CHOICES
 from sage.study.derived import KEY
 from sage.study.types import Settings, Study
 from sage.study.written import EXTENDS, OTHERS
@@ -64,8 +64,8 @@ class Family:
 
 FAMILIES = (
     *(
-        Family(Algorithm, key, {kind: registry.settings(kind) for kind in registry.classes})
-        for key, registry in REGISTRIES.items()
+        Family(Algorithm, key, {k: choice.family.settings(k) for k in choice.family.classes})
+        for key, choice in CHOICES.items()
     ),
     Family(Study, "exhibits", {kind: kind_class(kind) for kind in KINDS}, flat=True),
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from sage.problems.sets import draw_problems
 from sage.prompting import WORK_OPEN, completion
+from sage.tasks import draw_problems
 
 HERE = Path(__file__).resolve().parent
 SUMS = [("Calculate 5+3.", "5+3=8", "8"), ("Calculate 9-4+2.", "9-4=5, 5+2=7", "7")]

@@ -14,11 +14,11 @@ from huggingface_hub import constants
 
 from sage.problems.entries import DataFile
 from sage.problems.fetching import cached, copies, mirror_folder, silence
-from sage.problems.own import HubSet
 from sage.problems.record import DataError
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase, PackageBase
+from sage.tasks.data import HubSet
 from sage.tools.check.findings import Finding, need
 
 _NO_COPY = "no copy"
