@@ -172,7 +172,7 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
         for path in inputs["samples"]:
             by_place.setdefault((run_at(path.parent)[0], path.stem), []).append(path)
         inputs["samples"] = [path for drawn in by_place.values() for path in comparable(drawn)]
-    if not all(inputs.values()):
+    if any(asked[key] and not paths for key, paths in inputs.items()):
         return
     measure(
         exhibit.model_dump(),
