@@ -362,14 +362,14 @@ def test_advice_is_followed_to_the_end(finished: Path) -> None:
         flipped(path)[1](finished)
     for path in gone:
         (finished / path).unlink()
-    (finished / RECORDS / "report/page.json").write_text("{")
+    (finished / RECORDS / "samples/tiny/grpo_token/seed3407.json").write_text("{")
     found = sage(finished, "verify", "smoke")
     assert found.returncode == 1
     for path in damaged:
         assert f"{path} changed\n" in found.stdout
     for path in gone:
         assert f"{path} is missing\n" in found.stdout
-    assert f"{RECORDS}/report/page.json is damaged" in found.stdout
+    assert f"{RECORDS}/samples/tiny/grpo_token/seed3407.json is damaged" in found.stdout
     assert f"{POLICY}/extra.bin: not made by the job that made {POLICY}; delete it" in found.stdout
     assert "`sage-rlvr run --config study=smoke` makes again what does not match" in found.stdout
     (finished / POLICY / "extra.bin").unlink()
