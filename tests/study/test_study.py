@@ -75,6 +75,9 @@ def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
 def test_the_examples_of_the_documentation_work(config: Path) -> None:
     examples = re.findall(r"```yaml\n(.+?)```", (config / "README.md").read_text(), re.S)
     # tests/workflow/test_growth.py and tests/training/test_crediting.py run the others
+    python = re.findall(r"```python\n(.+?)```", (config / "README.md").read_text(), re.S)
+    (task,) = [text for text in python if "class Countdown" in text]
+    (config / STUDY).with_name("my_tasks.py").write_text(task)
     (own,) = [text for text in examples if text.startswith("own_methods:")]
     problems, *more = [text for text in examples if text.startswith("problems:")]
     (entry,) = [text for text in examples if text.startswith("gsm8k:")]
