@@ -188,9 +188,9 @@ def _keep_for_judging(places: Results, target: Path) -> None:
     name = places.folder.name
     loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
     study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
-    judged_one = restore_study(record["settings"]["study"])
-    same = judged_one.study.claims == claims
-    same = same and judged_one.seen_by().model_dump(mode="json") == study
+    recorded = restore_study(record["settings"]["study"])
+    same = recorded.study.claims == claims
+    same = same and recorded.seen_by().model_dump(mode="json") == study
     if isinstance(claims, str):
         judged = {total for path, total in record["inputs"].items() if path.endswith(claims)}
         same = same and judged == {file_sum(ROOT / claims)}
